@@ -1,0 +1,213 @@
+//! Builds a pool from all sources: builder calls win over the environment, the environment over a
+//! file, a file over the defaults, whatever the order of the calls.
+
+#[cfg(feature = "config")]
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::layer::{ClassLayer, Layer};
+use super::{BackendChoice, ClassConfig, LockMode, PoolConfig, Threads, env};
+use crate::error::{ConfigError, Error, Origin};
+use crate::memory::PageLock;
+use crate::plan::Plan;
+use crate::pool::Pool;
+
+/// Collects options and opens a [`Pool`].
+///
+/// ```
+/// use pinpool::{FrameFormat, LockMode, Pool};
+///
+/// let pool = Pool::builder()
+///     .class("frame", FrameFormat::Nv12.bytes(1280, 720)?, 4)
+///     .lock(LockMode::Try)
+///     .open()?;
+/// let mut frame = pool.try_lease(1_382_400)?;
+/// frame.as_mut_slice().fill(128);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until `open`"]
+pub struct PoolBuilder {
+    #[cfg(feature = "config")]
+    source: Option<Source>,
+    read_env: bool,
+    layer: Layer,
+    memory: Option<Arc<dyn PageLock>>,
+}
+
+#[cfg(feature = "config")]
+#[derive(Debug, Clone)]
+enum Source {
+    File(PathBuf),
+    Text(String),
+}
+
+impl Default for PoolBuilder {
+    fn default() -> Self {
+        Self {
+            #[cfg(feature = "config")]
+            source: None,
+            read_env: true,
+            layer: Layer::default(),
+            memory: None,
+        }
+    }
+}
+
+impl PoolBuilder {
+    /// Reads a TOML file when the pool is opened.
+    #[cfg(feature = "config")]
+    pub fn file(mut self, path: impl AsRef<Path>) -> Self {
+        self.source = Some(Source::File(path.as_ref().into()));
+        self
+    }
+
+    /// Takes TOML text, as [`Self::file`] takes a file; the later of the two calls holds.
+    #[cfg(feature = "config")]
+    pub fn toml(mut self, text: impl Into<String>) -> Self {
+        self.source = Some(Source::Text(text.into()));
+        self
+    }
+
+    /// Whether `PINPOOL_*` variables are read, once, when the pool is opened. Default: yes.
+    pub fn env(mut self, read: bool) -> Self {
+        self.read_env = read;
+        self
+    }
+
+    /// Which memory the pool stands on.
+    pub fn backend(mut self, backend: BackendChoice) -> Self {
+        self.layer.backend = Some(backend);
+        self
+    }
+
+    /// The CUDA device by number.
+    pub fn device(mut self, device: u32) -> Self {
+        self.layer.device = Some(device);
+        self
+    }
+
+    /// The most bytes to pin.
+    pub fn max_pinned(mut self, bytes: u64) -> Self {
+        self.layer.max_pinned = Some(bytes);
+        self
+    }
+
+    /// Whether host memory is locked.
+    pub fn lock(mut self, lock: LockMode) -> Self {
+        self.layer.lock = Some(lock);
+        self
+    }
+
+    /// How many threads touch the memory at start-up.
+    pub fn prefault_threads(mut self, threads: usize) -> Self {
+        self.layer.prefault_threads = Some(Threads::Count(threads));
+        self
+    }
+
+    /// Bytes pinned by one call.
+    pub fn pin_chunk(mut self, bytes: u64) -> Self {
+        self.layer.pin_chunk = Some(bytes);
+        self
+    }
+
+    /// Adds a class, or changes the size and count of a file's class of that name.
+    pub fn class(mut self, name: &str, size: usize, count: usize) -> Self {
+        self.layer.classes.push(ClassLayer {
+            name: name.into(),
+            size: Some(size as u64),
+            count: Some(count as u64),
+            align: None,
+        });
+        self
+    }
+
+    /// Adds a class with all its options, or changes a file's class of that name.
+    pub fn class_config(mut self, class: ClassConfig) -> Self {
+        self.layer.classes.push(ClassLayer {
+            name: class.name,
+            size: Some(class.size as u64),
+            count: Some(class.count as u64),
+            align: Some(class.align as u64),
+        });
+        self
+    }
+
+    /// Brings its own way to reserve and pin memory, in place of a backend.
+    pub fn memory(mut self, memory: impl PageLock + 'static) -> Self {
+        self.memory = Some(Arc::new(memory));
+        self
+    }
+
+    /// The effective configuration, not yet checked as a whole.
+    ///
+    /// # Errors
+    ///
+    /// An unreadable file, unknown keys or variables, values out of range, a class given twice.
+    pub fn config(&self) -> Result<PoolConfig, Error> {
+        self.refuse_duplicates()?;
+        let mut layer = self.source_layer()?;
+        if self.read_env {
+            let classes = layer.classes.iter().chain(&self.layer.classes);
+            let mut names: Vec<String> = classes.map(|class| class.name.clone()).collect();
+            names.sort_unstable();
+            names.dedup();
+            // A value that is no Unicode is no valid value either: let it be refused by name.
+            let variables = std::env::vars_os().filter_map(|(name, value)| {
+                Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+            });
+            layer.merge(env::read(variables, &names)?);
+        }
+        layer.merge(self.layer.clone());
+        Ok(layer.into_config())
+    }
+
+    /// The configuration turned into exact counts and bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::config`], and everything that [`Plan::new`] refuses.
+    pub fn plan(&self) -> Result<Plan, Error> {
+        Plan::new(self.config()?)
+    }
+
+    /// Opens the pool: everything is allocated and pinned now, nothing later.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::plan`], and whatever keeps the machine from giving the memory. Nothing stays
+    /// pinned then.
+    pub fn open(self) -> Result<Pool, Error> {
+        let plan = self.plan()?;
+        Pool::open_plan(plan, self.memory)
+    }
+
+    #[cfg(feature = "config")]
+    fn source_layer(&self) -> Result<Layer, Error> {
+        match &self.source {
+            None => Ok(Layer::default()),
+            Some(Source::File(path)) => super::file::read(path),
+            Some(Source::Text(text)) => super::file::parse(text, None),
+        }
+    }
+
+    #[cfg(not(feature = "config"))]
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self, reason = "same shape as with files")]
+    fn source_layer(&self) -> Result<Layer, Error> {
+        Ok(Layer::default())
+    }
+
+    /// The same class twice by builder calls is a slip, as it is in a file.
+    fn refuse_duplicates(&self) -> Result<(), ConfigError> {
+        let mut names: Vec<_> = self.layer.classes.iter().map(|class| &class.name).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            None => Ok(()),
+            Some(pair) => Err(ConfigError::new(
+                Origin::Argument("class"),
+                format!("class '{}' was given twice", pair[0]),
+            )
+            .help("give each class its own name")),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! One configured value: text or number into its type, the same for files and the environment.
+
+use std::str::FromStr;
+
+use bytesize::ByteSize;
+
+use super::{BackendChoice, LockMode, THREADS_MAX, Threads};
+
+/// A value as the user wrote it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Raw<'a> {
+    /// A TOML string, or an environment variable.
+    Text(&'a str),
+    /// A TOML integer; `None` when it exceeds 128 bits.
+    Integer(Option<i128>),
+    /// A TOML boolean.
+    Boolean(bool),
+    /// Anything else, by its TOML name.
+    Other(&'static str),
+}
+
+/// What is wrong with a value, and the valid names if it is a choice.
+#[derive(Debug)]
+pub(super) struct BadValue {
+    pub(super) problem: String,
+    pub(super) wrong: String,
+    pub(super) valid: &'static [&'static str],
+}
+
+type Value<T> = Result<T, BadValue>;
+
+/// A count of bytes: a bare number, or a number with a unit (`MB` is 10^6, `MiB` is 2^20).
+pub(super) fn bytes(raw: Raw<'_>) -> Value<u64> {
+    match raw {
+        Raw::Text(text) => parse_bytes(text).map_err(bad),
+        Raw::Integer(number) => {
+            let number = number.and_then(|number| u64::try_from(number).ok());
+            number.ok_or_else(|| bad(format!("a size is from 0 to {} bytes", u64::MAX)))
+        }
+        Raw::Boolean(_) => Err(expected("a size such as \"64MiB\" or 4096", "a boolean")),
+        Raw::Other(found) => Err(expected("a size such as \"64MiB\" or 4096", found)),
+    }
+}
+
+/// A whole number within `min..=max`.
+pub(super) fn number(raw: Raw<'_>, min: u64, max: u64) -> Value<u64> {
+    let number = match raw {
+        Raw::Text(text) => i128::from_str(text.trim()).ok(),
+        Raw::Integer(number) => number,
+        Raw::Boolean(_) => return Err(expected("a whole number", "a boolean")),
+        Raw::Other(found) => return Err(expected("a whole number", found)),
+    };
+    number
+        .and_then(|number| u64::try_from(number).ok())
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| bad(format!("expected a whole number from {min} to {max}")))
+}
+
+/// A backend's name.
+pub(super) fn backend(raw: Raw<'_>) -> Value<BackendChoice> {
+    choice(raw, BackendChoice::NAMES, &["auto", "cuda", "host"])
+}
+
+/// A lock mode; a boolean means `require` or `off`.
+pub(super) fn lock(raw: Raw<'_>) -> Value<LockMode> {
+    match raw {
+        Raw::Boolean(true) | Raw::Text("true") => Ok(LockMode::Require),
+        Raw::Boolean(false) | Raw::Text("false") => Ok(LockMode::Off),
+        _ => choice(raw, LockMode::NAMES, &["require", "try", "off"]),
+    }
+}
+
+/// `auto` or a number of threads.
+pub(super) fn threads(raw: Raw<'_>) -> Value<Threads> {
+    if let Raw::Text("auto") = raw {
+        return Ok(Threads::Auto);
+    }
+    let count = number(raw, 1, THREADS_MAX as u64)
+        .map_err(|wrong| BadValue { problem: format!("{} or \"auto\"", wrong.problem), ..wrong })?;
+    Ok(Threads::Count(usize::try_from(count).unwrap_or(THREADS_MAX)))
+}
+
+fn choice<T: Copy>(raw: Raw<'_>, names: &[(T, &str)], valid: &'static [&'static str]) -> Value<T> {
+    let Raw::Text(text) = raw else {
+        return Err(BadValue {
+            problem: "expected a name in quotes".into(),
+            wrong: String::new(),
+            valid,
+        });
+    };
+    names.iter().find(|(_, name)| *name == text).map(|(value, _)| *value).ok_or_else(|| BadValue {
+        problem: format!("unknown value '{text}'"),
+        wrong: text.into(),
+        valid,
+    })
+}
+
+/// Exact units, whole numbers and checked arithmetic; the units themselves are bytesize's.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits =
+        text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_').len();
+    let (number, unit) = (text[..digits].replace('_', ""), text[digits..].trim());
+    if unit.starts_with('.') {
+        return Err(format!(
+            "'{text}' is not a whole number: use a smaller unit (1.5GiB is 1536MiB)"
+        ));
+    }
+    if !unit.chars().all(|c| c.is_ascii_alphabetic()) {
+        return Err(format!("unknown unit '{unit}' in '{text}': {UNITS}"));
+    }
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("cannot read '{text}' as a size: write a whole number; {UNITS}"))?;
+    if unit.is_empty() {
+        return Ok(number);
+    }
+    let factor = ByteSize::from_str(&format!("1{unit}"))
+        .map_err(|_| format!("unknown unit '{unit}' in '{text}': {UNITS}"))?;
+    number
+        .checked_mul(factor.as_u64())
+        .ok_or_else(|| format!("'{text}' exceeds {} bytes", u64::MAX))
+}
+
+const UNITS: &str = "use B, kB, KiB, MB, MiB, GB, GiB, TB, TiB or nothing for bytes";
+
+fn bad(problem: impl Into<String>) -> BadValue {
+    BadValue { problem: problem.into(), wrong: String::new(), valid: &[] }
+}
+
+fn expected(what: &str, found: &str) -> BadValue {
+    bad(format!("expected {what}, found {found}"))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_exact() {
+        let ok = |text: &str| parse_bytes(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(ok("4096"), 4096);
+        assert_eq!(ok("0"), 0);
+        assert_eq!(ok("6220800B"), 6_220_800);
+        assert_eq!(ok("1MB"), 1_000_000);
+        assert_eq!(ok("1MiB"), 1 << 20);
+        assert_eq!(ok("2 GiB"), 2 << 30);
+        assert_eq!(ok("3kB"), 3000);
+        assert_eq!(ok("3KiB"), 3072);
+        assert_eq!(ok("9007199254740993B"), 9_007_199_254_740_993);
+        assert_eq!(ok("18446744073709551615"), u64::MAX);
+        assert_eq!(ok("1_000_000"), 1_000_000);
+    }
+
+    #[test]
+    fn what_is_not_a_size_is_refused() {
+        for text in [
+            "",
+            "MiB",
+            "-1",
+            "1.5GiB",
+            "1e6",
+            "64 MebiBytes?",
+            "5QB",
+            "0x10",
+            "18446744073709551616",
+            "16EiB",
+            "99999999999TiB",
+            "1 2MB",
+            "١MB",
+        ] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_range() {
+        assert_eq!(number(Raw::Text("7"), 1, 10).ok(), Some(7));
+        assert_eq!(number(Raw::Integer(Some(10)), 1, 10).ok(), Some(10));
+        for wrong in [
+            Raw::Integer(Some(0)),
+            Raw::Integer(Some(11)),
+            Raw::Integer(Some(-1)),
+            Raw::Integer(None),
+            Raw::Text("x"),
+            Raw::Text("1.0"),
+            Raw::Boolean(true),
+            Raw::Other("a float"),
+        ] {
+            assert!(number(wrong, 1, 10).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The cuda backend: the host backend's mappings, registered with the driver; where registration is
+//! not supported, memory that the driver allocates.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+
+use super::context::{Bound, code};
+use super::probe::probe;
+use crate::memory::{
+    BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region, mapping,
+};
+
+/// Host memory that a CUDA device can copy from without staging and reach in place.
+#[derive(Debug)]
+pub struct CudaPages {
+    context: Arc<CudaContext>,
+    register: bool,
+}
+
+impl CudaPages {
+    /// Retains the device's primary context. The calling thread's own context stays current.
+    ///
+    /// # Errors
+    ///
+    /// Why the device cannot be used, in words.
+    pub fn open(device: u32) -> Result<Self, String> {
+        let driver = probe()?;
+        let Some(info) = driver.devices.get(device as usize) else {
+            return Err(format!(
+                "device {device} does not exist: the driver sees {} (device 0 to {})",
+                driver.devices.len(),
+                driver.devices.len() - 1
+            ));
+        };
+        let current = result::ctx::get_current()
+            .map_err(|error| format!("the driver does not answer: {}", code(error)))?;
+        let _restored = Bound::restoring(current);
+        let context = CudaContext::new(device as usize)
+            .map_err(|error| format!("device {device} gives no context: {}", code(error)))?;
+        Ok(Self { context, register: info.can_register })
+    }
+
+    /// Calls the driver with our context current.
+    fn call<R>(
+        &self,
+        step: MemoryStep,
+        bytes: usize,
+        call: impl FnOnce() -> Result<R, DriverError>,
+    ) -> Result<R, MemoryError> {
+        let result = Bound::to(&self.context).and_then(|_bound| call());
+        result.map_err(|error| MemoryError { step, bytes, cause: MemoryCause::Driver(code(error)) })
+    }
+
+    fn register(&self, chunk: Region) -> Result<(), MemoryError> {
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        self.call(MemoryStep::Pin, chunk.bytes, || {
+            // SAFETY: the chunk is mapped memory of ours.
+            unsafe { sys::cuMemHostRegister_v2(host(chunk), chunk.bytes, flags) }.result()
+        })
+    }
+
+    fn unregister(&self, chunk: Region) -> Result<(), MemoryError> {
+        self.call(MemoryStep::Unpin, chunk.bytes, || {
+            // SAFETY: the chunk was registered by `register`, with this start.
+            gone_is_done(unsafe { sys::cuMemHostUnregister(host(chunk)) }.result())
+        })
+    }
+
+    fn device_base(&self, chunk: Region) -> Result<u64, MemoryError> {
+        self.call(MemoryStep::Pin, chunk.bytes, || {
+            let mut address = 0;
+            // SAFETY: the chunk is pinned and mapped for devices; the driver writes one address.
+            unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, host(chunk), 0) }
+                .result()?;
+            Ok(address)
+        })
+    }
+}
+
+// SAFETY: B1 mappings are fresh zero pages, and allocations are zeroed here; B2 registering changes
+// no byte; B3 a failed registration registers nothing, and one whose address cannot be had is undone;
+// B4 registered and allocated host memory stays in RAM until undone; B5 the address is the driver's
+// own; B6 the driver calls neither unwind nor call back.
+unsafe impl PageLock for CudaPages {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Cuda
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
+        if self.register {
+            return mapping::reserve(bytes);
+        }
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let start = self.call(MemoryStep::Reserve, bytes, || {
+            // SAFETY: the driver gives new memory.
+            unsafe { result::malloc_host(bytes, flags) }
+        })?;
+        let start = NonNull::new(start.cast::<u8>())
+            .ok_or_else(|| MemoryError::os(MemoryStep::Reserve, bytes, rustix::io::Errno::NOMEM))?;
+        // SAFETY: the memory is `bytes` long and ours (B1 asks for zeroes).
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(start)
+    }
+
+    unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
+        if self.register {
+            // SAFETY: the caller's duty is the same.
+            return unsafe { mapping::populate(part) };
+        }
+        Ok(())
+    }
+
+    unsafe fn pin(&self, chunk: Region) -> Result<Pinned, MemoryError> {
+        if self.register {
+            self.register(chunk)?;
+        }
+        let base = self.device_base(chunk).inspect_err(|_| {
+            if self.register {
+                // The first error is the one to report.
+                let _ = self.unregister(chunk);
+            }
+        })?;
+        Ok(Pinned { locked: true, device_base: Some(base) })
+    }
+
+    unsafe fn unpin(&self, chunk: Region) -> Result<(), MemoryError> {
+        if self.register { self.unregister(chunk) } else { Ok(()) }
+    }
+
+    unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
+        if self.register {
+            // SAFETY: the caller's duty is the same.
+            return unsafe { mapping::release(region) };
+        }
+        self.call(MemoryStep::Release, region.bytes, || {
+            // SAFETY: the region is an allocation of `reserve` and unused (caller).
+            gone_is_done(unsafe { result::free_host(host(region)) })
+        })
+    }
+
+    fn cuda_context(&self) -> Option<&Arc<CudaContext>> {
+        Some(&self.context)
+    }
+}
+
+fn host(region: Region) -> *mut c_void {
+    region.start.as_ptr().cast()
+}
+
+/// At process exit the driver may be gone already, and everything it pinned with it.
+fn gone_is_done(result: Result<(), DriverError>) -> Result<(), DriverError> {
+    match result {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_DEINITIALIZED)) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,108 @@
+//! Finds out whether a driver and a device are there, before anything that would panic without.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use cudarc::driver::{result, sys};
+
+use super::context::code;
+
+/// The driver and its devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverInfo {
+    /// The CUDA version that the driver supports, as major and minor.
+    pub cuda_version: (i32, i32),
+    /// The devices, in the driver's order.
+    pub devices: Vec<DeviceInfo>,
+}
+
+/// One CUDA device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its name.
+    pub name: String,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// Its PCI address, if the driver tells.
+    pub pci_address: Option<String>,
+    /// Whether host memory that exists already can be registered.
+    pub can_register: bool,
+}
+
+/// Looks for a driver and devices. No context is made.
+///
+/// # Errors
+///
+/// Why CUDA cannot be used, in words.
+pub fn probe() -> Result<DriverInfo, String> {
+    library()?;
+    result::init().map_err(|error| match error.0 {
+        sys::CUresult::CUDA_ERROR_NO_DEVICE => "the driver sees no device".to_owned(),
+        sys::CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            "libcuda.so.1 is the toolkit's stub, not a driver".to_owned()
+        }
+        _ => format!("the driver does not start: {}", code(error)),
+    })?;
+    let count = result::device::get_count()
+        .map_err(|error| format!("the driver does not count its devices: {}", code(error)))?;
+    if count <= 0 {
+        return Err("the driver sees no device".into());
+    }
+    let devices = (0..count).map(device).collect::<Result<_, _>>()?;
+    Ok(DriverInfo { cuda_version: version(), devices })
+}
+
+/// The driver library, loaded once and never unloaded.
+fn library() -> Result<(), String> {
+    static LIBRARY: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
+    let loaded = LIBRARY.get_or_init(|| {
+        // SAFETY: the driver library's initialisers are run by every CUDA program.
+        unsafe { libloading::Library::new("libcuda.so.1") }
+            .map_err(|error| format!("no driver library libcuda.so.1 ({})", first_line(&error)))
+    });
+    match loaded {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(reason.clone()),
+    }
+}
+
+fn first_line(error: &libloading::Error) -> String {
+    let text =
+        std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn version() -> (i32, i32) {
+    let mut version = 0;
+    // SAFETY: the driver is loaded, and writes one integer.
+    let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    (version / 1000, version % 1000 / 10)
+}
+
+fn device(ordinal: i32) -> Result<DeviceInfo, String> {
+    let failed = |error| format!("device {ordinal} does not answer: {}", code(error));
+    let device = result::device::get(ordinal).map_err(failed)?;
+    // SAFETY: `device` is a device of the driver.
+    let memory = unsafe { result::device::total_mem(device) }.map_err(failed)?;
+    let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED;
+    // SAFETY: as above.
+    let can_register =
+        unsafe { result::device::get_attribute(device, attribute) }.map_err(failed)?;
+    Ok(DeviceInfo {
+        name: result::device::get_name(device).map_err(failed)?,
+        memory_bytes: memory as u64,
+        pci_address: pci_address(device),
+        can_register: can_register > 0,
+    })
+}
+
+fn pci_address(device: sys::CUdevice) -> Option<String> {
+    let mut buffer = [0i8; 32];
+    // SAFETY: the buffer has the length that is passed.
+    let answer = unsafe { sys::cuDeviceGetPCIBusId(buffer.as_mut_ptr(), 32, device) };
+    answer.result().ok()?;
+    let bytes = buffer.map(i8::cast_unsigned);
+    Some(CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().into_owned())
+}

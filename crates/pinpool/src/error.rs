@@ -1,0 +1,389 @@
+//! What can go wrong, said so that the user knows what happened, which limit or key, and what to do.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::memory::{BackendKind, MemoryError};
+use crate::size_class::ClassId;
+
+/// Why a pool could not be configured or opened, or why a copy failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A configuration file, environment variable, argument or builder call is wrong. Nothing was
+    /// pinned.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+
+    /// The requested backend cannot work here. Nothing was pinned.
+    #[error("the {backend} backend is not available: {reason}; {remedy}")]
+    BackendUnavailable {
+        /// The backend that was asked for.
+        backend: BackendKind,
+        /// What the probe found.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+
+    /// The locked-memory limit of this process is too small. Everything was rolled back.
+    #[error(
+        "cannot lock {needed} bytes of host memory ({already} of them were locked when it failed): \
+         RLIMIT_MEMLOCK is {} soft and {} hard; raise it with `ulimit -l` (KiB), \
+         `LimitMEMLOCK=` in the systemd unit, `--ulimit memlock=-1` for a container, or give the \
+         process CAP_IPC_LOCK; or set `lock = \"try\"` in [pool] to run unlocked",
+        Limit(*.soft), Limit(*.hard)
+    )]
+    MemlockLimit {
+        /// Bytes that the configuration locks in total.
+        needed: u64,
+        /// Bytes of it that were locked when the limit was hit; they are unlocked again.
+        already: u64,
+        /// The soft limit in bytes, `None` for unlimited.
+        soft: Option<u64>,
+        /// The hard limit in bytes, `None` for unlimited.
+        hard: Option<u64>,
+        /// The system's answer.
+        source: MemoryError,
+    },
+
+    /// Host memory could not be obtained or pinned. Everything was rolled back.
+    #[error(
+        "class '{class}': {source}, with {pinned} of {total} bytes of host RAM pinned before it; \
+         this is host memory, not GPU memory: lower `count` or `size` of [[class]] '{class}' or \
+         `max_pinned` in [pool], or free host RAM"
+    )]
+    Memory {
+        /// The class whose slab was being made.
+        class: String,
+        /// Bytes this pool had pinned before the failure; they are unpinned again.
+        pinned: u64,
+        /// Bytes the configuration pins in total.
+        total: u64,
+        /// The step that failed and its cause.
+        source: MemoryError,
+    },
+
+    /// A call into the CUDA driver failed.
+    #[error("{call} failed: {code}{}", Advice(.advice))]
+    Driver {
+        /// The driver function.
+        call: &'static str,
+        /// The driver's name for the error.
+        code: String,
+        /// What to do, where it is known.
+        advice: &'static str,
+    },
+
+    /// A copy's two sides do not match.
+    #[error(
+        "cannot copy {source_len} elements into a buffer of {target_len}; use `set_len` or a \
+             larger buffer"
+    )]
+    CopyLength {
+        /// Elements to copy.
+        source_len: usize,
+        /// Elements there is room for.
+        target_len: usize,
+    },
+
+    /// The stream is being captured into a graph, where the copy would run again at each launch,
+    /// long after the lease went home.
+    #[error(
+        "the stream is being captured into a graph: end the capture, or copy on another stream"
+    )]
+    StreamCapturing,
+
+    /// The lease's memory cannot be used by the GPU directly.
+    #[error(
+        "a copy needs memory that the GPU can reach, and this lease is on the {backend} \
+             backend; open the pool with `backend = \"cuda\"`"
+    )]
+    NotDeviceAccessible {
+        /// The lease's backend.
+        backend: BackendKind,
+    },
+}
+
+impl Error {
+    /// True when the fault lies in what the user asked for (configuration, arguments, a limit or a
+    /// missing device), so that a command line tool exits with code 2.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Config(_) | Self::BackendUnavailable { .. } | Self::MemlockLimit { .. }
+        )
+    }
+}
+
+/// A mistake in the configuration, with its place and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    origin: Origin,
+    problem: String,
+    help: Option<String>,
+}
+
+/// Where a configured value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// A line of a file, or of text given as such (no path).
+    File {
+        /// The file, if there is one.
+        path: Option<PathBuf>,
+        /// Line, from 1; 0 when the whole file is meant.
+        line: usize,
+    },
+    /// An environment variable.
+    Environment(String),
+    /// An argument or a builder call.
+    Argument(&'static str),
+    /// All sources together.
+    Effective,
+}
+
+impl ConfigError {
+    pub(crate) fn new(origin: Origin, problem: impl Into<String>) -> Self {
+        Self { origin, problem: problem.into(), help: None }
+    }
+
+    pub(crate) fn argument(name: &'static str, problem: impl Into<String>) -> Self {
+        Self::new(Origin::Argument(name), problem)
+    }
+
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds the valid name that `wrong` resembles, or all of them.
+    pub(crate) fn nearest(self, wrong: &str, valid: &[&str]) -> Self {
+        let best = valid
+            .iter()
+            .map(|name| (strsim::jaro_winkler(wrong, name), *name))
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        match best {
+            Some((likeness, name)) if likeness > 0.75 => {
+                self.help(format!("did you mean '{name}'?"))
+            }
+            _ => self.help(format!("valid: {}", valid.join(", "))),
+        }
+    }
+
+    /// Where the mistake is.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The line of the configuration text, where it is one.
+    pub fn line(&self) -> Option<usize> {
+        match self.origin {
+            Origin::File { line, .. } if line > 0 => Some(line),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::File { path, line } => {
+                match path {
+                    Some(path) => write!(f, "{}", path.display())?,
+                    None => f.write_str("configuration")?,
+                }
+                if *line > 0 {
+                    write!(f, ", line {line}")?;
+                }
+                f.write_str(": ")?;
+            }
+            Origin::Environment(name) => write!(f, "environment variable {name}: ")?,
+            Origin::Argument(name) => write!(f, "{name}: ")?,
+            Origin::Effective => f.write_str("configuration: ")?,
+        }
+        f.write_str(&self.problem)?;
+        match &self.help {
+            Some(help) => write!(f, "; {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Why a lease was not given, or a view of one not made. A cheap value: no allocation, and no text
+/// until it is displayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// Nothing was asked for: zero elements, or elements of zero size.
+    ZeroLen,
+    /// No class holds so much.
+    TooLarge {
+        /// Bytes asked for, or `usize::MAX` if they exceed the address space.
+        requested: usize,
+        /// Slot size of the largest class in bytes.
+        largest: usize,
+    },
+    /// Every slot of the class is out.
+    Exhausted(Exhausted),
+    /// Every slot of the class was out until the deadline.
+    Timeout {
+        /// The class and its counts at the deadline.
+        exhausted: Exhausted,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The pool is closed.
+    Closed,
+    /// A range or length goes past the end.
+    OutOfRange {
+        /// First element asked for.
+        start: usize,
+        /// Element after the last.
+        end: usize,
+        /// Elements there are.
+        len: usize,
+    },
+    /// The memory does not have the alignment or size that the element type needs.
+    Misaligned {
+        /// The alignment needed.
+        align: usize,
+        /// Bytes that do not divide into whole elements, if that is the reason, else 0.
+        leftover: usize,
+    },
+}
+
+/// Which class was empty, and who had its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exhausted {
+    /// The class.
+    pub class: ClassId,
+    /// Its name in the configuration.
+    pub name: ClassName,
+    /// Bytes in one slot.
+    pub slot_bytes: usize,
+    /// All slots of the class.
+    pub slots: u32,
+    /// Slots with a copy in flight.
+    pub in_flight: u32,
+    /// Slots that are out of use for good after a fault.
+    pub quarantined: u32,
+}
+
+impl fmt::Display for LeaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroLen => f.write_str("a lease of zero bytes: ask for at least one element"),
+            Self::TooLarge { requested, largest } => write!(
+                f,
+                "no class holds {requested} bytes: the largest slot is {largest} bytes; add a \
+                 [[class]] of that size"
+            ),
+            Self::Exhausted(exhausted) => {
+                write!(
+                    f,
+                    "{exhausted}; drop a lease, wait with lease_timeout, or raise its `count`"
+                )
+            }
+            Self::Timeout { exhausted, waited } => {
+                write!(
+                    f,
+                    "no slot within {waited:?}: {exhausted}; drop a lease or raise its `count`"
+                )
+            }
+            Self::Closed => f.write_str("the pool is closed"),
+            Self::OutOfRange { start, end, len } => {
+                write!(f, "elements {start}..{end} are not within the {len} there are")
+            }
+            Self::Misaligned { align, leftover: 0 } => {
+                write!(f, "the memory is not aligned to the {align} bytes that the type needs")
+            }
+            Self::Misaligned { leftover, .. } => {
+                write!(f, "the bytes do not divide into whole elements: {leftover} are left over")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LeaseError {}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leased = self.slots.saturating_sub(self.in_flight).saturating_sub(self.quarantined);
+        write!(
+            f,
+            "class '{}' is empty: of {} slots of {} bytes {leased} are leased, {} in flight",
+            self.name, self.slots, self.slot_bytes, self.in_flight
+        )?;
+        match self.quarantined {
+            0 => Ok(()),
+            lost => write!(f, ", {lost} quarantined after a failed copy"),
+        }
+    }
+}
+
+/// The name of a class, held inline so that an error stays a plain value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ClassName {
+    len: u8,
+    bytes: [u8; Self::LEN_MAX],
+}
+
+impl ClassName {
+    /// The longest name in bytes.
+    pub const LEN_MAX: usize = 31;
+
+    /// Takes the name, cut at [`Self::LEN_MAX`]; the plan refuses longer ones.
+    pub(crate) fn new(name: &str) -> Self {
+        let mut end = name.len().min(Self::LEN_MAX);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut bytes = [0; Self::LEN_MAX];
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        #[allow(clippy::cast_possible_truncation, reason = "at most LEN_MAX")]
+        Self { len: end as u8, bytes }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or("")
+    }
+}
+
+impl fmt::Display for ClassName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Debug for ClassName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// A limit in bytes, or its absence.
+struct Limit(Option<u64>);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "{bytes} bytes"),
+            None => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// `; advice`, or nothing.
+struct Advice<'a>(&'a str);
+
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "; {}", self.0) }
+    }
+}

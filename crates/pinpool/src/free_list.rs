@@ -1,0 +1,453 @@
+//! The lock-free list of free slots of one class, as sharded stacks; it knows slots as numbers only.
+//!
+//! # Structure
+//!
+//! A list has a power of two of *shards*. A shard is one 64-bit word on its own cache line that
+//! holds the top slot of a stack, two flags and a tag. Every slot has a *node*, and the node's link
+//! holds the slot below it and the depth of the stack there. A thread takes from and gives to its
+//! *home shard*; when that is empty it takes from the others, so nothing is stranded in a shard
+//! whose thread is idle or dead (I13), and no hook at thread exit is needed.
+//!
+//! ```text
+//! head  [ tag: 40 bits | closed | waited | top: 22 bits ]
+//! link  [ depth: 32 bits | below: 32 bits ]
+//! ```
+//!
+//! # Why it is correct
+//!
+//! * **One owner (I2).** A slot leaves a stack only by the compare-and-swap that replaces its head
+//!   word, and every successful change of a head word raises the tag. A taker that read `top` and
+//!   its link, and then lost the slot and got it back underneath, fails its compare-and-swap: the
+//!   tag differs. 40 bits of tag outlast any stall a thread can have: at a hundred million
+//!   operations a second in one shard they wrap after three hours.
+//! * **No torn link.** Links are atomics and only the slot's owner writes one, before the `Release`
+//!   compare-and-swap that publishes it. All changes of a head are read-modify-writes, so each
+//!   continues the release sequence of every earlier push: the `Acquire` load of a head makes the
+//!   links, and the bytes, of every slot below visible. A link read just before its slot was taken
+//!   by somebody else may be newer than the head; then the head has changed and the swap fails.
+//! * **Empty means empty.** `pop` answers `Empty` only after it saw every shard empty and then saw
+//!   every head word unchanged. Tags never repeat in that time, so between the two readings all
+//!   shards were empty at once: every slot was really out.
+//! * **No lost wake-up.** A waiter sets the *waited* flag in every head before its last look. The
+//!   flag and the stack are one word: a push either came before (and the look finds the slot) or it
+//!   sees the flag in the word that it replaces and reports it.
+//! * **No slot after close.** `close` takes each stack and sets the *closed* flag in one step. From
+//!   then on `pop` refuses and `push` hands the slot back to its caller, which counts it home.
+
+use std::sync::atomic::AtomicU32 as PlainAtomicU32;
+
+use crossbeam::utils::CachePadded;
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// The free slots of one class, each with caller's metadata `M` beside its link.
+#[derive(Debug)]
+pub(crate) struct FreeList<M> {
+    shards: Box<[CachePadded<Shard>]>,
+    nodes: Box<[Node<M>]>,
+}
+
+/// One stack.
+#[derive(Debug)]
+struct Shard {
+    /// Top slot, flags and tag. `Release` in `push` pairs with `Acquire` in `pop`: publishes the
+    /// slot's link and bytes.
+    head: AtomicU64,
+    /// The lowest depth this stack ever had. A hint for high-water sampling; `Relaxed`, and a lost
+    /// update only costs a sample.
+    low: AtomicU32,
+    /// `pop` calls from this home shard that found every slot out.
+    misses: AtomicU64,
+}
+
+/// One slot's place in a stack. A cache line each: neighbours belong to other threads.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Node<M> {
+    link: AtomicU64,
+    meta: M,
+}
+
+/// What `pop` found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pop {
+    /// The caller owns this slot now. `new_low`: its stack was never this shallow before.
+    Slot { slot: u32, new_low: bool },
+    /// Every slot was out at one instant.
+    Empty,
+    /// The list is closed.
+    Closed,
+}
+
+/// What became of a pushed slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Push {
+    /// It is free. Nothing of the list may be touched any more: the pool may be gone.
+    Free,
+    /// The list is watched by a waiter: nothing was pushed yet, see [`FreeList::push_waited`].
+    Waited,
+    /// The list is closed: the slot stays the caller's, to be counted home.
+    Closed,
+}
+
+impl<M> FreeList<M> {
+    /// A list of `slots` free slots in `shards` stacks (a power of two).
+    ///
+    /// `slots` is at most [`SLOTS_MAX`], which the plan enforces.
+    pub(crate) fn new(slots: u32, shards: usize, mut meta: impl FnMut() -> M) -> Self {
+        assert!(slots <= SLOTS_MAX, "a free list holds at most {SLOTS_MAX} slots");
+        assert!(shards.is_power_of_two(), "shards are a power of two");
+        let nodes: Box<[Node<M>]> =
+            (0..slots).map(|_| Node { link: AtomicU64::new(link(NIL, 0)), meta: meta() }).collect();
+        let list =
+            Self { shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(), nodes };
+        // Highest first, so that each stack's lowest slot is on top and is used first.
+        for slot in (0..slots).rev() {
+            let shard = &list.shards[slot as usize & (shards - 1)];
+            let head = shard.head.load(Ordering::Relaxed);
+            let depth = list.depth(head) + 1;
+            list.nodes[slot as usize].link.store(link(top(head), depth), Ordering::Relaxed);
+            shard.head.store(next(head, slot), Ordering::Relaxed);
+            shard.low.store(depth, Ordering::Relaxed);
+        }
+        list
+    }
+
+    /// Takes a free slot: from the calling thread's shard, else from any other.
+    #[inline]
+    pub(crate) fn pop(&self) -> Pop {
+        self.pop_from(home())
+    }
+
+    /// Gives a slot back. The caller owns `slot`.
+    #[inline]
+    pub(crate) fn push(&self, slot: u32) -> Push {
+        self.push_to(home(), slot, FLAGS)
+    }
+
+    /// Gives a slot back although the list is watched; the caller then wakes a waiter.
+    pub(crate) fn push_waited(&self, slot: u32) -> Push {
+        self.push_to(home(), slot, CLOSED)
+    }
+
+    /// Makes every later `push` answer [`Push::Waited`].
+    pub(crate) fn watch(&self) {
+        for shard in &self.shards {
+            shard.head.fetch_or(WAITED, Ordering::AcqRel);
+        }
+    }
+
+    /// Ends `watch`.
+    pub(crate) fn unwatch(&self) {
+        for shard in &self.shards {
+            shard.head.fetch_and(!WAITED, Ordering::AcqRel);
+        }
+    }
+
+    /// Refuses everything from now on and returns how many free slots were taken out, or `None` if
+    /// it was closed before. Callers do not race each other: they hold the waiters' lock.
+    pub(crate) fn close(&self) -> Option<u32> {
+        if self.shards[0].head.load(Ordering::Acquire) & CLOSED != 0 {
+            return None;
+        }
+        let mut taken = 0;
+        for shard in &self.shards {
+            let mut head = shard.head.load(Ordering::Acquire);
+            loop {
+                let depth = self.depth(head);
+                let closed = next(head, NIL) | CLOSED;
+                match shard.head.compare_exchange_weak(
+                    head,
+                    closed,
+                    Ordering::AcqRel,
+                    Ordering::Acquire,
+                ) {
+                    Ok(_) => {
+                        taken += depth;
+                        break;
+                    }
+                    Err(now) => head = now,
+                }
+            }
+        }
+        Some(taken)
+    }
+
+    /// How many slots are free, and a stamp that changes with every push and pop.
+    ///
+    /// Two calls with equal stamps enclose an instant at which exactly `free` slots were free.
+    pub(crate) fn census(&self) -> (u32, u64) {
+        let mut free = 0;
+        let mut stamp = 0u64;
+        for shard in &self.shards {
+            let head = shard.head.load(Ordering::Acquire);
+            free += self.depth(head);
+            // Tags only rise, so their sum is unchanged only if none changed.
+            stamp = stamp.wrapping_add(head >> TAG_SHIFT);
+        }
+        (free, stamp)
+    }
+
+    /// `pop` calls that found nothing.
+    pub(crate) fn misses(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.misses.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Counts a failed lease on the calling thread's own line.
+    pub(crate) fn count_miss(&self) {
+        self.shards[home() & self.mask()].misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The metadata of a slot, whoever owns it.
+    #[inline]
+    pub(crate) fn meta(&self, slot: u32) -> &M {
+        &self.nodes[slot as usize].meta
+    }
+
+    /// The metadata of all slots.
+    pub(crate) fn metas(&self) -> impl Iterator<Item = &M> {
+        self.nodes.iter().map(|node| &node.meta)
+    }
+
+    #[inline]
+    fn mask(&self) -> usize {
+        self.shards.len() - 1
+    }
+
+    #[inline]
+    fn pop_from(&self, home: usize) -> Pop {
+        match self.pop_shard(&self.shards[home & self.mask()]) {
+            Some(found) => found,
+            None => self.pop_elsewhere(home),
+        }
+    }
+
+    /// One attempt at one shard: `None` when its stack is empty.
+    #[inline]
+    fn pop_shard(&self, shard: &Shard) -> Option<Pop> {
+        let mut head = shard.head.load(Ordering::Acquire);
+        loop {
+            if top(head) == NIL {
+                return (head & CLOSED != 0).then_some(Pop::Closed);
+            }
+            let slot = top(head);
+            let below = self.nodes[slot as usize].link.load(Ordering::Relaxed);
+            match shard.head.compare_exchange_weak(
+                head,
+                next(head, below_of(below)),
+                Ordering::Acquire,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => {
+                    let depth = depth_of(below) - 1;
+                    let new_low = depth < shard.low.load(Ordering::Relaxed);
+                    if new_low {
+                        shard.low.store(depth, Ordering::Relaxed);
+                    }
+                    return Some(Pop::Slot { slot, new_low });
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes from any shard, or proves that all were empty at one instant.
+    #[cold]
+    #[inline(never)]
+    fn pop_elsewhere(&self, home: usize) -> Pop {
+        loop {
+            let (_, before) = self.census();
+            for step in 0..self.shards.len() {
+                let shard = &self.shards[home.wrapping_add(step) & self.mask()];
+                if let Some(found) = self.pop_shard(shard) {
+                    return found;
+                }
+            }
+            // Somebody moved a slot while we looked: it may have gone where we had been.
+            if self.census() == (0, before) {
+                return Pop::Empty;
+            }
+            std::hint::spin_loop();
+            #[cfg(loom)]
+            loom::thread::yield_now();
+        }
+    }
+
+    #[inline]
+    fn push_to(&self, home: usize, slot: u32, stop_at: u64) -> Push {
+        let shard = &self.shards[home & self.mask()];
+        let mut head = shard.head.load(Ordering::Acquire);
+        loop {
+            if head & stop_at != 0 {
+                return if head & CLOSED != 0 { Push::Closed } else { Push::Waited };
+            }
+            let depth = self.depth(head) + 1;
+            self.nodes[slot as usize].link.store(link(top(head), depth), Ordering::Relaxed);
+            match shard.head.compare_exchange_weak(
+                head,
+                next(head, slot),
+                Ordering::Release,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Push::Free,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// The depth of the stack that `head` is the top of.
+    #[inline]
+    fn depth(&self, head: u64) -> u32 {
+        match top(head) {
+            NIL => 0,
+            slot => depth_of(self.nodes[slot as usize].link.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Shard {
+    fn new() -> Self {
+        Self {
+            head: AtomicU64::new(u64::from(NIL)),
+            low: AtomicU32::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The calling thread's number, which chooses its home shard. Numbers are handed out in turn, so
+/// threads started together spread over the shards.
+#[inline]
+fn home() -> usize {
+    /// Not part of any model: it only picks a shard.
+    static NEXT: PlainAtomicU32 = PlainAtomicU32::new(0);
+    std::thread_local! {
+        // Has no destructor, so it still answers while other thread-locals are torn down (I7).
+        static HOME: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
+    }
+    HOME.with(|home| {
+        if home.get() == u32::MAX {
+            home.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) & 0xffff);
+        }
+        home.get() as usize
+    })
+}
+
+/// The head word after `head` with `top` on the stack: flags stay, the tag rises.
+#[inline]
+fn next(head: u64, top: u32) -> u64 {
+    let flags = head & FLAGS;
+    let tag = (head >> TAG_SHIFT).wrapping_add(tag_step()) & TAG_MASK;
+    (tag << TAG_SHIFT) | flags | u64::from(top)
+}
+
+/// How far each change moves the tag.
+#[inline]
+fn tag_step() -> u64 {
+    u64::from(!crate::seeded::bug("no-tag"))
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "masked to 22 bits")]
+fn top(head: u64) -> u32 {
+    (head & u64::from(NIL)) as u32
+}
+
+#[inline]
+fn link(below: u32, depth: u32) -> u64 {
+    (u64::from(depth) << 32) | u64::from(below)
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the low half")]
+fn below_of(link: u64) -> u32 {
+    link as u32
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the high half")]
+fn depth_of(link: u64) -> u32 {
+    (link >> 32) as u32
+}
+
+const TOP_BITS: u32 = 22;
+/// "No slot": all ones, so that one mask extracts and marks.
+const NIL: u32 = (1 << TOP_BITS) - 1;
+const WAITED: u64 = 1 << TOP_BITS;
+const CLOSED: u64 = 1 << (TOP_BITS + 1);
+const FLAGS: u64 = WAITED | CLOSED;
+const TAG_SHIFT: u32 = TOP_BITS + 2;
+/// Under the model the tag wraps after four changes, so that a wrap is within reach of a model.
+const TAG_BITS: u32 = if cfg!(loom) { 2 } else { 64 - TAG_SHIFT };
+const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+/// The most slots one list can number.
+pub(crate) const SLOTS_MAX: u32 = NIL - 1;
+
+const _: () = assert!(TAG_SHIFT + 40 == 64, "top, flags and a tag of 40 bits fill the head word");
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hands_out_every_slot_once_then_says_empty() {
+        let list = FreeList::new(10, 4, || ());
+        let mut seen = Vec::new();
+        while let Pop::Slot { slot, .. } = list.pop() {
+            seen.push(slot);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..10).collect::<Vec<_>>());
+        assert_eq!(list.pop(), Pop::Empty);
+        assert_eq!(list.census().0, 0);
+    }
+
+    #[test]
+    fn depth_counts_exactly_through_any_order() {
+        let list = FreeList::new(7, 2, || ());
+        let mut out = Vec::new();
+        for round in 0..1000u32 {
+            if round % 3 == 0 || out.is_empty() {
+                if let Pop::Slot { slot, .. } = list.pop() {
+                    out.push(slot);
+                }
+            } else {
+                let slot = out.swap_remove(round as usize % out.len());
+                assert_eq!(list.push(slot), Push::Free);
+            }
+            assert_eq!(list.census().0 as usize + out.len(), 7);
+        }
+    }
+
+    #[test]
+    fn the_last_slot_returned_is_the_first_handed_out() {
+        let list = FreeList::new(4, 1, || ());
+        let Pop::Slot { slot, .. } = list.pop() else { unreachable!("four are free") };
+        assert_eq!(list.push(slot), Push::Free);
+        assert!(matches!(list.pop(), Pop::Slot { slot: again, .. } if again == slot));
+    }
+
+    #[test]
+    fn a_closed_list_gives_out_nothing_and_takes_nothing() {
+        let list = FreeList::new(5, 2, || ());
+        let Pop::Slot { slot, .. } = list.pop() else { unreachable!("five are free") };
+        assert_eq!(list.close(), Some(4));
+        assert_eq!(list.pop(), Pop::Closed);
+        assert_eq!(list.push(slot), Push::Closed);
+        assert_eq!(list.close(), None);
+    }
+
+    #[test]
+    fn a_watched_list_asks_for_a_wake_up() {
+        let list = FreeList::new(1, 1, || ());
+        let Pop::Slot { slot, .. } = list.pop() else { unreachable!("one is free") };
+        list.watch();
+        assert_eq!(list.push(slot), Push::Waited);
+        assert_eq!(list.push_waited(slot), Push::Free);
+        list.unwatch();
+        assert!(matches!(list.pop(), Pop::Slot { .. }));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;

@@ -1,0 +1,290 @@
+//! An owned slot: its bytes, its length, its type; dropping it gives the slot back.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, size_of};
+use std::ops::{Bound, Range, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::class::{ClassRef, Taken};
+use crate::error::LeaseError;
+use crate::memory::BackendKind;
+use crate::size_class::ClassId;
+use crate::view::{LeaseView, LeaseViewMut};
+
+/// A slot of pinned memory that belongs to the holder alone, as `len` elements of `T`.
+///
+/// It is four words, moves between threads and outlives the pool safely. Dropping it makes no
+/// system call and waits for nothing; forgetting it costs its slot and no more.
+///
+/// The contents are those of the slot's previous owner (zero for a fresh slab). Any bytes are valid
+/// values of a [`Pod`] type, so reading them is safe.
+///
+/// There is no `Deref` to a slice on purpose: a plain slice of pinned memory passed to a GPU library
+/// starts a copy that nobody waits for.
+#[must_use = "dropping a lease gives its slot back at once"]
+pub struct Lease<T: Pod = u8> {
+    class: ClassRef,
+    taken: Taken,
+    start: NonNull<T>,
+    len: usize,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: I2, the lease is the slot's only owner, so it moves like a `Box<[T]>`.
+unsafe impl<T: Pod + Send> Send for Lease<T> {}
+// SAFETY: shared access to a lease only reads, like a `Box<[T]>`.
+unsafe impl<T: Pod + Sync> Sync for Lease<T> {}
+
+/// A name for the holder of a lease, from [`Pool::tag`](crate::Pool::tag).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tag(pub(crate) u32);
+
+impl Lease<u8> {
+    /// Takes over a slot. `len` bytes fit it.
+    #[inline]
+    pub(crate) fn new(class: ClassRef, taken: Taken, len: usize) -> Self {
+        debug_assert!(len <= class.get().slot_bytes(), "the request fits the slot");
+        Self { class, taken, start: class.get().slot_ptr(taken.slot), len, owns: PhantomData }
+    }
+}
+
+impl<T: Pod> Lease<T> {
+    /// Elements in use: as many as were asked for.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True after `set_len(0)`; a fresh lease is never empty.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Elements that the slot has room for.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.class.get().slot_bytes() / size_of::<T>().max(1)
+    }
+
+    /// Changes how many elements are in use, up to the capacity; new ones hold what the slot held.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::OutOfRange`] past the capacity; the length stays.
+    pub fn set_len(&mut self, len: usize) -> Result<(), LeaseError> {
+        let capacity = self.capacity();
+        if len > capacity {
+            return Err(LeaseError::OutOfRange { start: 0, end: len, len: capacity });
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    /// The elements in use.
+    #[inline]
+    pub fn as_slice(&self) -> &[T] {
+        // SAFETY: I1 and I2, the slot is mapped, initialised and ours; `len` fits it, and any bytes
+        // are a valid `T`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// The elements in use, to write.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as `as_slice`, and `&mut self` makes it the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// The first element's address.
+    #[inline]
+    pub fn as_ptr(&self) -> *const T {
+        self.start.as_ptr()
+    }
+
+    /// The first element's address, to write.
+    #[inline]
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self.start.as_ptr()
+    }
+
+    /// A part of the elements in use.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::OutOfRange`] when the range does not lie within them.
+    pub fn view(&self, range: impl RangeBounds<usize>) -> Result<LeaseView<'_, T>, LeaseError> {
+        let range = within(&range, self.len)?;
+        Ok(LeaseView::new(&self.as_slice()[range]))
+    }
+
+    /// A part of the elements in use, to write.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::view`].
+    pub fn view_mut(
+        &mut self,
+        range: impl RangeBounds<usize>,
+    ) -> Result<LeaseViewMut<'_, T>, LeaseError> {
+        let range = within(&range, self.len)?;
+        Ok(LeaseViewMut::new(&mut self.as_mut_slice()[range]))
+    }
+
+    /// The bytes in use as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Misaligned`] when the address or the length does not suit `U`.
+    pub fn typed<U: Pod>(&self) -> Result<&[U], LeaseError> {
+        self.check_cast::<U>()?;
+        bytemuck::try_cast_slice(self.as_slice()).map_err(|_| misaligned::<U>(0))
+    }
+
+    /// The bytes in use as elements of another type, to write.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::typed`].
+    pub fn typed_mut<U: Pod>(&mut self) -> Result<&mut [U], LeaseError> {
+        self.check_cast::<U>()?;
+        bytemuck::try_cast_slice_mut(self.as_mut_slice()).map_err(|_| misaligned::<U>(0))
+    }
+
+    /// The same slot as a lease of another type.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::typed`], with the lease unchanged.
+    pub fn cast<U: Pod>(self) -> Result<Lease<U>, (Self, LeaseError)> {
+        match self.check_cast::<U>() {
+            Err(error) => Err((self, error)),
+            Ok(len) => {
+                let old = ManuallyDrop::new(self);
+                let start = old.start.cast();
+                Ok(Lease { class: old.class, taken: old.taken, start, len, owns: PhantomData })
+            }
+        }
+    }
+
+    /// Elements of `U` in the bytes in use.
+    fn check_cast<U: Pod>(&self) -> Result<usize, LeaseError> {
+        let bytes = self.len * size_of::<T>();
+        if size_of::<U>() == 0 {
+            return Err(LeaseError::ZeroLen);
+        }
+        if !self.start.cast::<U>().is_aligned() {
+            return Err(misaligned::<U>(0));
+        }
+        match bytes % size_of::<U>() {
+            0 => Ok(bytes / size_of::<U>()),
+            leftover => Err(misaligned::<U>(leftover)),
+        }
+    }
+
+    /// Names the holder, for reports; the name goes when the slot goes home.
+    pub fn set_tag(&mut self, tag: Tag) {
+        self.class.get().slot_state(self.taken.slot).set_tag(tag.0);
+    }
+
+    /// The holder's name.
+    pub fn tag(&self) -> Option<Arc<str>> {
+        let class = self.class.get();
+        class.shared().tag_name(class.slot_state(self.taken.slot).tag())
+    }
+
+    /// The size class.
+    pub fn class(&self) -> ClassId {
+        self.class.get().id()
+    }
+
+    /// The slot's number within its class.
+    pub fn slot(&self) -> u32 {
+        self.taken.slot
+    }
+
+    /// True when every page is locked in RAM: it is never swapped out. Only
+    /// [`Self::is_device_accessible`] tells whether a GPU can copy from it without staging.
+    pub fn is_pinned(&self) -> bool {
+        self.class.get().is_locked()
+    }
+
+    /// True when the memory is registered with the CUDA driver, so that copies run at the speed of
+    /// the link and kernels can reach it.
+    pub fn is_device_accessible(&self) -> bool {
+        self.class.get().is_device_accessible()
+    }
+
+    /// What the memory is.
+    pub fn backend(&self) -> BackendKind {
+        self.class.get().backend()
+    }
+
+    /// The address at which a GPU reads and writes this memory in place, without a copy. `None`
+    /// where no GPU can.
+    ///
+    /// A kernel that uses the address must be complete before the lease is dropped: the pool cannot
+    /// see it.
+    pub fn device_ptr(&self) -> Option<u64> {
+        self.class.get().device_address(self.taken.slot)
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn class_ref(&self) -> ClassRef {
+        self.class
+    }
+}
+
+impl<T: Pod> Drop for Lease<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.class.give_back(self.taken);
+        if crate::seeded::bug("double-return") {
+            self.class.give_back(self.taken);
+        }
+    }
+}
+
+impl<T: Pod> fmt::Debug for Lease<T> {
+    /// Prints what the lease is, never its contents.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let class = self.class.get();
+        f.debug_struct("Lease")
+            .field("class", &class.name())
+            .field("slot", &self.taken.slot)
+            .field("len", &self.len)
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The range in numbers, if it lies within `len` elements.
+pub(crate) fn within(
+    range: &impl RangeBounds<usize>,
+    len: usize,
+) -> Result<Range<usize>, LeaseError> {
+    let start = match range.start_bound() {
+        Bound::Included(at) => *at,
+        Bound::Excluded(at) => at.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(at) => at.saturating_add(1),
+        Bound::Excluded(at) => *at,
+        Bound::Unbounded => len,
+    };
+    if start > end || end > len {
+        return Err(LeaseError::OutOfRange { start, end, len });
+    }
+    Ok(start..end)
+}
+
+fn misaligned<U>(leftover: usize) -> LeaseError {
+    LeaseError::Misaligned { align: align_of::<U>(), leftover }
+}
+
+const _: () = assert!(size_of::<Lease>() <= 4 * size_of::<usize>(), "a lease is four words");

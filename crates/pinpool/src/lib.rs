@@ -1,0 +1,71 @@
+//! **pinpool** is a pool of pinned (page-locked) host memory for real-time GPU pipelines.
+//!
+//! At start-up it pins memory once, in slabs. At run time it hands out [`Lease`]s of fixed-size
+//! slots by size class in nanoseconds, and takes them back on drop. Without a GPU the same pool
+//! stands on `mlock`ed memory, so that a pipeline can be developed and tested anywhere.
+//!
+//! ```
+//! use pinpool::{FrameFormat, LockMode, Pool};
+//!
+//! let frame_bytes = FrameFormat::Rgb8.bytes(1280, 720)?;
+//! let pool = Pool::builder().class("frame", frame_bytes, 8).lock(LockMode::Try).open()?;
+//!
+//! let mut frame = pool.lease(frame_bytes)?; // waits if all eight are out
+//! frame.as_mut_slice().fill(42);
+//! drop(frame); // the slot is free again: no system call, no lock
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * [`Pool`] opens from a [`PoolBuilder`] or a TOML file and gives [`Lease`]s.
+//! * [`Plan`] says beforehand what a configuration pins.
+//! * [`cuda`] holds what touches the driver: copies, and the probe that decides the backend.
+//! * [`PageLock`] is the contract for memory of your own.
+//!
+//! Features: `cuda` and `config` (TOML files), both on by default.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod backend;
+mod budget;
+mod class;
+mod config;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+mod error;
+mod frame;
+mod free_list;
+mod lease;
+mod lifetime;
+mod memory;
+mod plan;
+mod pool;
+mod seeded;
+mod shared;
+mod size_class;
+mod slab;
+mod slot;
+mod stats;
+mod sync;
+mod view;
+mod waiters;
+
+#[cfg(feature = "cuda")]
+pub use cudarc;
+
+pub use bytemuck::Pod;
+pub use config::{
+    ALIGN_DEFAULT, BackendChoice, ClassConfig, LockMode, PIN_CHUNK_DEFAULT, PoolBuilder,
+    PoolConfig, THREADS_MAX, Threads,
+};
+pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, Origin};
+pub use frame::{FrameFormat, FrameSpec};
+pub use lease::{Lease, Tag};
+pub use memory::{
+    BackendKind, Heap, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock, PageLock, Pinned,
+    Region,
+};
+pub use plan::{ClassPlan, Plan};
+pub use pool::{CloseReport, Pool, StartupReport};
+pub use size_class::ClassId;
+pub use slab::StartupTimes;
+pub use stats::{ClassStats, PoolStats};
+pub use view::{LeaseView, LeaseViewMut};

@@ -1,0 +1,35 @@
+//! What the system allows this process to lock; it reads limits and changes none.
+
+use std::fmt;
+
+use rustix::process::{Resource, getrlimit};
+
+/// `RLIMIT_MEMLOCK` in bytes, `None` for unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memlock {
+    /// What counts.
+    pub soft: Option<u64>,
+    /// How far this process may raise it by itself.
+    pub hard: Option<u64>,
+}
+
+impl Memlock {
+    /// The limit now. A process with `CAP_IPC_LOCK` is not bound by it.
+    pub fn read() -> Self {
+        let limit = getrlimit(Resource::Memlock);
+        Self { soft: limit.current, hard: limit.maximum }
+    }
+}
+
+impl fmt::Display for Memlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name =
+            |limit: Option<u64>| limit.map_or("unlimited".into(), |bytes| format!("{bytes} bytes"));
+        write!(f, "RLIMIT_MEMLOCK {} soft, {} hard", name(self.soft), name(self.hard))
+    }
+}
+
+/// Bytes in a page of this system.
+pub(crate) fn page_size() -> usize {
+    rustix::param::page_size()
+}

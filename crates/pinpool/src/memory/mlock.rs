@@ -1,0 +1,67 @@
+//! The host backend: anonymous memory locked in RAM with `mlock`, for machines without a GPU.
+
+use super::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region, mapping};
+use crate::config::LockMode;
+use std::ptr::NonNull;
+
+/// Host memory that is mapped, populated and locked.
+#[derive(Debug, Clone, Copy)]
+pub struct Mlock {
+    mode: LockMode,
+}
+
+impl Mlock {
+    /// With `LockMode::Try` a refused lock leaves the memory unlocked; with `Off` nothing is locked.
+    pub fn new(mode: LockMode) -> Self {
+        Self { mode }
+    }
+}
+
+// SAFETY: B1 mmap gives private zero pages; B2 mlock and populate change no byte; B3 each step is one
+// system call, and reserve undoes its mapping when the advice fails; B4 `locked` reports mlock's
+// success; B5 no device address is claimed; B6 nothing here unwinds or calls the pool.
+unsafe impl PageLock for Mlock {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Host
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
+        mapping::reserve(bytes)
+    }
+
+    unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { mapping::populate(part) }
+    }
+
+    unsafe fn pin(&self, chunk: Region) -> Result<Pinned, MemoryError> {
+        if self.mode == LockMode::Off {
+            return Ok(Pinned::default());
+        }
+        // SAFETY: the chunk is mapped (caller); locking changes no byte.
+        match unsafe { rustix::mm::mlock(chunk.start.as_ptr().cast(), chunk.bytes) } {
+            Ok(()) => Ok(Pinned { locked: true, device_base: None }),
+            Err(error) => {
+                // A refused lock may have locked a prefix of the range.
+                // SAFETY: the chunk is mapped; unlocking what is not locked is no error.
+                let _ = unsafe { rustix::mm::munlock(chunk.start.as_ptr().cast(), chunk.bytes) };
+                let error = MemoryError::os(MemoryStep::Pin, chunk.bytes, error);
+                if self.mode == LockMode::Try && error.is_lock_limit() {
+                    return Ok(Pinned::default());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    unsafe fn unpin(&self, chunk: Region) -> Result<(), MemoryError> {
+        // SAFETY: the chunk is mapped and locked (caller).
+        unsafe { rustix::mm::munlock(chunk.start.as_ptr().cast(), chunk.bytes) }
+            .map_err(|error| MemoryError::os(MemoryStep::Unpin, chunk.bytes, error))
+    }
+
+    unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { mapping::release(region) }
+    }
+}

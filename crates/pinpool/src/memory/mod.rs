@@ -1,0 +1,243 @@
+//! Where slabs come from: the contract between the pool and whatever reserves and pins memory.
+
+mod heap;
+pub(crate) mod limits;
+pub(crate) mod mapping;
+mod mlock;
+
+pub use heap::Heap;
+pub use limits::Memlock;
+pub use mlock::Mlock;
+
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+
+/// Reserves, populates, pins and gives back whole regions of host memory.
+///
+/// The pool calls, for each slab: `reserve` once; `populate` on parts, from several threads at
+/// once; `pin` on chunks, in order; later `unpin` on every pinned chunk, in reverse; `release` once.
+/// A step that fails is followed by the undoing of those before it. All calls are made outside the
+/// pool's locks and never from `try_lease` or the drop of a lease that leaves others out.
+///
+/// # Safety
+///
+/// An implementation keeps these duties; the pool's memory safety rests on them.
+///
+/// * **B1** `reserve` returns memory that is zeroed, readable and writable, aligned to a page, used
+///   by nobody else, and `bytes` long. It stays mapped until `release`, whatever else fails.
+/// * **B2** `populate` and `pin` change no byte that a `reserve`d region holds.
+/// * **B3** A call that fails has no effect: the region is as before it (I10).
+/// * **B4** `Pinned::locked` is true only if every page of the chunk is locked in RAM until `unpin`.
+/// * **B5** `Pinned::device_base` is an address at which every device of the context may read and
+///   write the chunk until `unpin`.
+/// * **B6** No call unwinds, and none calls back into the pool.
+pub unsafe trait PageLock: Send + Sync + fmt::Debug {
+    /// What this is, for reports.
+    fn kind(&self) -> BackendKind;
+
+    /// Reserves `bytes` bytes, a multiple of the page size and not zero.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room.
+    fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError>;
+
+    /// Backs every page of `part` with memory. Called from several threads on disjoint parts.
+    ///
+    /// # Errors
+    ///
+    /// The system has no memory.
+    ///
+    /// # Safety
+    ///
+    /// `part` lies within one reserved region that nobody uses yet.
+    unsafe fn populate(&self, part: Region) -> Result<(), MemoryError>;
+
+    /// Pins `chunk`.
+    ///
+    /// # Errors
+    ///
+    /// A limit or a lack of memory.
+    ///
+    /// # Safety
+    ///
+    /// `chunk` lies within one reserved region and is not pinned.
+    unsafe fn pin(&self, chunk: Region) -> Result<Pinned, MemoryError>;
+
+    /// Undoes one `pin`.
+    ///
+    /// # Errors
+    ///
+    /// The chunk stays pinned; the pool keeps it mapped and counts it.
+    ///
+    /// # Safety
+    ///
+    /// `chunk` is exactly one that `pin` took, and no device uses it any more.
+    unsafe fn unpin(&self, chunk: Region) -> Result<(), MemoryError>;
+
+    /// Gives a reserved region back.
+    ///
+    /// # Errors
+    ///
+    /// The region stays mapped.
+    ///
+    /// # Safety
+    ///
+    /// `region` is exactly one that `reserve` gave, nothing of it is pinned, nobody uses it.
+    unsafe fn release(&self, region: Region) -> Result<(), MemoryError>;
+
+    /// The CUDA context that the memory is pinned for.
+    #[cfg(feature = "cuda")]
+    fn cuda_context(&self) -> Option<&std::sync::Arc<cudarc::driver::CudaContext>> {
+        None
+    }
+}
+
+/// A range of host memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// First byte.
+    pub start: NonNull<u8>,
+    /// Length in bytes.
+    pub bytes: usize,
+}
+
+// SAFETY: a region is an address and a length; whoever dereferences it answers for the access.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// The part of `bytes` bytes at `offset`.
+    ///
+    /// # Safety
+    ///
+    /// `offset + bytes` is at most `self.bytes`, and the region is one allocation.
+    pub unsafe fn part(self, offset: usize, bytes: usize) -> Self {
+        debug_assert!(offset + bytes <= self.bytes, "the part lies within the region");
+        // SAFETY: the caller keeps the offset within the allocation.
+        Self { start: unsafe { self.start.add(offset) }, bytes }
+    }
+}
+
+/// How a chunk was pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pinned {
+    /// Every page is locked in RAM.
+    pub locked: bool,
+    /// Where the GPU sees the first byte, if it can.
+    pub device_base: Option<u64>,
+}
+
+/// What a pool or lease stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// Host memory pinned through the CUDA driver.
+    Cuda,
+    /// Anonymous host memory, locked with `mlock` where `lock` says so.
+    Host,
+    /// Ordinary allocated memory: for tests.
+    Heap,
+    /// An implementation of [`PageLock`] from outside.
+    Custom(&'static str),
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Cuda => "cuda",
+            Self::Host => "host",
+            Self::Heap => "heap",
+            Self::Custom(name) => name,
+        })
+    }
+}
+
+/// One step on memory that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {step} {bytes} bytes: {cause}")]
+pub struct MemoryError {
+    /// The step.
+    pub step: MemoryStep,
+    /// How many bytes it was asked for.
+    pub bytes: usize,
+    /// Why.
+    pub cause: MemoryCause,
+}
+
+impl MemoryError {
+    /// A system call's error.
+    pub fn os(step: MemoryStep, bytes: usize, error: impl Into<io::Error>) -> Self {
+        let code = error.into().raw_os_error().unwrap_or(0);
+        Self { step, bytes, cause: MemoryCause::Os(code) }
+    }
+
+    /// True when a locking limit explains the failure.
+    pub(crate) fn is_lock_limit(&self) -> bool {
+        let refused = [libc::ENOMEM, libc::EPERM, libc::EAGAIN];
+        self.step == MemoryStep::Pin
+            && matches!(self.cause, MemoryCause::Os(code) if refused.contains(&code))
+    }
+}
+
+/// The steps of a slab's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemoryStep {
+    /// Address space.
+    Reserve,
+    /// Fork and huge-page policy.
+    Advise,
+    /// Backing with pages.
+    Populate,
+    /// Locking or registering.
+    Pin,
+    /// Unlocking or unregistering.
+    Unpin,
+    /// Unmapping.
+    Release,
+}
+
+impl fmt::Display for MemoryStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Reserve => "reserve",
+            Self::Advise => "set the fork policy of",
+            Self::Populate => "back with memory",
+            Self::Pin => "pin",
+            Self::Unpin => "unpin",
+            Self::Release => "unmap",
+        })
+    }
+}
+
+/// Why a step failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryCause {
+    /// The system's error number.
+    Os(i32),
+    /// The CUDA driver's error name.
+    Driver(String),
+    /// The cap on pinned bytes has no room: bytes in use, and the cap.
+    Cap {
+        /// Bytes reserved by this pool.
+        used: u64,
+        /// The most it may pin.
+        cap: u64,
+    },
+    /// A reason from outside.
+    Other(&'static str),
+}
+
+impl fmt::Display for MemoryCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Os(code) => write!(f, "{}", io::Error::from_raw_os_error(*code)),
+            Self::Driver(name) => write!(f, "the CUDA driver says {name}"),
+            Self::Cap { used, cap } => write!(f, "max_pinned is {cap} bytes and {used} are in use"),
+            Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The pool: opened from a plan, it hands out leases and closes when its last handle goes.
+
+use std::fmt;
+use std::mem::size_of;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytemuck::Pod;
+
+use crate::backend;
+use crate::class::ClassRef;
+use crate::config::PoolBuilder;
+use crate::error::{ClassName, Error, LeaseError};
+use crate::lease::{Lease, Tag};
+use crate::memory::{BackendKind, Memlock, MemoryError, PageLock};
+use crate::plan::{ClassPlan, Plan};
+use crate::shared::Shared;
+use crate::size_class::{ClassId, SizeTable};
+use crate::slab::{Slab, StartupTimes};
+use crate::stats::{ClassStats, PoolStats};
+
+/// A pool of pinned host memory. Cloning it copies a pointer; the clones are one pool.
+///
+/// Everything is allocated and pinned when the pool opens. From then on leasing and returning make
+/// no system call, no allocation and take no lock. The pool closes when its last clone is dropped;
+/// leases stay valid, and each class's memory is unpinned when its last slot comes home.
+#[derive(Clone)]
+pub struct Pool {
+    handle: Arc<Handle>,
+}
+
+/// What all clones of a pool share.
+struct Handle {
+    sizes: SizeTable,
+    classes: Box<[ClassRef]>,
+    shared: Arc<Shared>,
+    plan: Plan,
+    startup: StartupReport,
+}
+
+/// How a pool came to its memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StartupReport {
+    /// The backend in use.
+    pub backend: BackendKind,
+    /// Why it is this one.
+    pub reason: String,
+    /// Every slab is locked in RAM.
+    pub pinned: bool,
+    /// Time per step, over all slabs.
+    pub times: StartupTimes,
+    /// Time of all steps together.
+    pub total: Duration,
+}
+
+/// What was still out when a close ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// Per class with slots out: its name and how many.
+    pub still_out: Vec<(ClassName, usize)>,
+    /// Bytes whose unpin or unmap failed; they stay mapped until the process ends.
+    pub stuck_bytes: u64,
+}
+
+impl CloseReport {
+    /// True when every slot came home and all memory was given back.
+    pub fn is_complete(&self) -> bool {
+        self.still_out.is_empty() && self.stuck_bytes == 0
+    }
+}
+
+impl Pool {
+    /// Starts a configuration.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
+
+    /// Opens a pool from a TOML file and the `PINPOOL_*` variables.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolBuilder::open`].
+    #[cfg(feature = "config")]
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Self, Error> {
+        Self::builder().file(path).open()
+    }
+
+    /// Opens a pool as planned, on the given memory or on the configured backend.
+    pub(crate) fn open_plan(plan: Plan, memory: Option<Arc<dyn PageLock>>) -> Result<Self, Error> {
+        let start = Instant::now();
+        let chosen = match memory {
+            Some(memory) => backend::Chosen { memory, reason: "given by the caller".into() },
+            None => backend::choose(&plan.config)?,
+        };
+        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes()));
+        let mut times = StartupTimes::default();
+        let mut slabs = Vec::with_capacity(plan.classes.len());
+        for class in &plan.classes {
+            // A failure drops the slabs made so far, the latest first.
+            match Slab::open(class, plan.config.prefault_threads, &shared, &mut times) {
+                Ok(slab) => slabs.push(slab),
+                Err(error) => {
+                    let error = explain(error, class, &plan, &shared);
+                    while slabs.pop().is_some() {}
+                    return Err(error);
+                }
+            }
+        }
+        let pinned = slabs.iter().all(Slab::is_locked);
+        let startup = StartupReport {
+            backend: shared.memory.kind(),
+            reason: chosen.reason,
+            pinned,
+            times,
+            total: start.elapsed(),
+        };
+        let sizes = plan.classes.iter().map(|class| class.slot_bytes).collect();
+        let classes = plan
+            .classes
+            .iter()
+            .zip(slabs)
+            .zip(0u8..)
+            .map(|((class, slab), id)| ClassRef::new(ClassId(id), class, slab, Arc::clone(&shared)))
+            .collect();
+        announce(&plan, &startup);
+        let sizes = SizeTable::new(sizes);
+        Ok(Self { handle: Arc::new(Handle { sizes, classes, shared, plan, startup }) })
+    }
+
+    /// Leases `len` bytes of the smallest class that holds them, if a slot is free. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::ZeroLen`], [`LeaseError::TooLarge`], [`LeaseError::Exhausted`] or
+    /// [`LeaseError::Closed`].
+    #[inline]
+    pub fn try_lease(&self, len: usize) -> Result<Lease, LeaseError> {
+        let class = self.class_for(len)?;
+        class.get().try_take().map(|taken| Lease::new(class, taken, len))
+    }
+
+    /// Leases `len` bytes, waiting for a slot as long as it takes.
+    ///
+    /// A thread that holds every slot of the class and asks for one more waits for itself: use
+    /// [`Self::lease_timeout`] where that can happen.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_lease`], but never `Exhausted`.
+    pub fn lease(&self, len: usize) -> Result<Lease, LeaseError> {
+        let class = self.class_for(len)?;
+        class.get().take(Instant::now(), None).map(|taken| Lease::new(class, taken, len))
+    }
+
+    /// Leases `len` bytes, waiting at most `timeout` for a slot. A zero timeout looks once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_lease`], with [`LeaseError::Timeout`] in place of `Exhausted`.
+    pub fn lease_timeout(&self, len: usize, timeout: Duration) -> Result<Lease, LeaseError> {
+        let class = self.class_for(len)?;
+        let now = Instant::now();
+        // A timeout past the end of the clock is no timeout.
+        let taken = class.get().take(now, now.checked_add(timeout))?;
+        Ok(Lease::new(class, taken, len))
+    }
+
+    /// Leases `count` elements of `T`, as [`Self::try_lease`] leases bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_lease`], and [`LeaseError::Misaligned`] when the class's slots are not aligned
+    /// to `T`, which takes a `T` aligned to more than 64 bytes.
+    pub fn try_lease_of<T: Pod>(&self, count: usize) -> Result<Lease<T>, LeaseError> {
+        typed(self.try_lease(bytes_of::<T>(count)?)?)
+    }
+
+    /// Leases `count` elements of `T`, as [`Self::lease`] leases bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease`] and [`Self::try_lease_of`].
+    pub fn lease_of<T: Pod>(&self, count: usize) -> Result<Lease<T>, LeaseError> {
+        typed(self.lease(bytes_of::<T>(count)?)?)
+    }
+
+    /// Leases `count` elements of `T`, as [`Self::lease_timeout`] leases bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease_timeout`] and [`Self::try_lease_of`].
+    pub fn lease_timeout_of<T: Pod>(
+        &self,
+        count: usize,
+        timeout: Duration,
+    ) -> Result<Lease<T>, LeaseError> {
+        typed(self.lease_timeout(bytes_of::<T>(count)?, timeout)?)
+    }
+
+    #[inline]
+    fn class_for(&self, len: usize) -> Result<ClassRef, LeaseError> {
+        if len == 0 {
+            return Err(LeaseError::ZeroLen);
+        }
+        match self.handle.sizes.class_for(len) {
+            Some(id) => Ok(self.handle.classes[id.index()]),
+            None => Err(self.too_large(len)),
+        }
+    }
+
+    #[cold]
+    fn too_large(&self, requested: usize) -> LeaseError {
+        LeaseError::TooLarge { requested, largest: self.handle.sizes.largest() }
+    }
+
+    /// The name under which holders appear in reports; the same name gives the same tag.
+    pub fn tag(&self, name: &str) -> Tag {
+        Tag(self.handle.shared.intern(name))
+    }
+
+    /// The pool's counts now.
+    pub fn stats(&self) -> PoolStats {
+        let classes: Vec<_> = self.handle.classes.iter().copied().map(class_stats).collect();
+        let shared = &self.handle.shared;
+        let mapped = self.handle.classes.iter().map(|class| class.get().slab_bytes() as u64).sum();
+        PoolStats {
+            backend: self.backend(),
+            pinned: self.is_pinned(),
+            device_accessible: self.is_device_accessible(),
+            pinned_bytes: shared.budget.used(),
+            cap_bytes: shared.budget.cap(),
+            mapped_bytes: mapped,
+            stuck_bytes: shared.stuck_bytes(),
+            classes,
+        }
+    }
+
+    /// The plan the pool follows.
+    pub fn plan(&self) -> &Plan {
+        &self.handle.plan
+    }
+
+    /// How the pool came to its memory.
+    pub fn startup(&self) -> &StartupReport {
+        &self.handle.startup
+    }
+
+    /// What the memory is.
+    pub fn backend(&self) -> BackendKind {
+        self.handle.startup.backend
+    }
+
+    /// True when every slab is locked in RAM.
+    pub fn is_pinned(&self) -> bool {
+        self.handle.startup.pinned
+    }
+
+    /// True when a GPU can reach the memory.
+    pub fn is_device_accessible(&self) -> bool {
+        self.handle.classes.iter().all(|class| class.get().is_device_accessible())
+    }
+
+    /// The CUDA context that the memory is pinned for, on the cuda backend.
+    #[cfg(feature = "cuda")]
+    pub fn cuda_context(&self) -> Option<&Arc<cudarc::driver::CudaContext>> {
+        self.handle.shared.memory.cuda_context()
+    }
+
+    /// Closes the pool for all its clones: waiters wake with [`LeaseError::Closed`], no lease
+    /// succeeds any more, live leases stay valid. Waits up to `timeout` for them to come home and
+    /// for the memory to be given back, then reports what is still out. May be called again.
+    pub fn close(&self, timeout: Duration) -> CloseReport {
+        for class in &self.handle.classes {
+            class.close();
+        }
+        self.handle.shared.wait_all_home(timeout);
+        let still_out = self
+            .handle
+            .classes
+            .iter()
+            .map(|class| (class.get().name(), class.get().still_out()))
+            .filter(|(_, slots)| *slots > 0)
+            .collect();
+        CloseReport { still_out, stuck_bytes: self.handle.shared.stuck_bytes() }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        for class in self.classes.iter().rev() {
+            class.close_and_drop_handle();
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("backend", &self.backend())
+            .field("classes", &self.handle.plan.classes.len())
+            .field("bytes", &self.handle.plan.total_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+fn class_stats(class: ClassRef) -> ClassStats {
+    let class = class.get();
+    let (census, high_water) = class.sampled();
+    ClassStats {
+        id: class.id(),
+        name: class.name(),
+        size: class.size(),
+        slot_bytes: class.slot_bytes(),
+        slots: class.slots(),
+        free: census.free,
+        leased: census.leased,
+        in_flight: census.in_flight,
+        quarantined: census.quarantined,
+        high_water,
+        leases_total: class.leases_total(),
+        misses_total: class.misses_total(),
+        waits_total: class.waits_total(),
+        timeouts_total: class.timeouts_total(),
+        stale_returns_total: class.stale_returns_total(),
+    }
+}
+
+fn bytes_of<T>(count: usize) -> Result<usize, LeaseError> {
+    let too_large = LeaseError::TooLarge { requested: usize::MAX, largest: 0 };
+    count.checked_mul(size_of::<T>()).ok_or(too_large)
+}
+
+fn typed<T: Pod>(lease: Lease) -> Result<Lease<T>, LeaseError> {
+    lease.cast().map_err(|(_, error)| error)
+}
+
+/// Turns a failed step into an error that names the limit and the remedy.
+fn explain(source: MemoryError, class: &ClassPlan, plan: &Plan, shared: &Shared) -> Error {
+    let pinned = shared.budget.used();
+    let Memlock { soft, hard } = Memlock::read();
+    let limited = soft.is_some_and(|soft| soft < plan.pinned_bytes);
+    if shared.memory.kind() == BackendKind::Host && source.is_lock_limit() && limited {
+        let needed = plan.pinned_bytes;
+        return Error::MemlockLimit { needed, already: pinned, soft, hard, source };
+    }
+    Error::Memory { class: class.name.clone(), pinned, total: plan.total_bytes, source }
+}
+
+fn announce(plan: &Plan, startup: &StartupReport) {
+    tracing::info!(
+        backend = %startup.backend,
+        reason = startup.reason,
+        bytes = plan.total_bytes,
+        pinned = startup.pinned,
+        config = ?plan.config,
+        elapsed = ?startup.total,
+        "pool open"
+    );
+    for note in &plan.notes {
+        tracing::info!(note, "rounded");
+    }
+    if !startup.pinned && plan.pinned_bytes > 0 {
+        tracing::warn!(
+            "the pool is open but its memory is not locked: {}; raise the limit or accept page faults",
+            Memlock::read()
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! What the pool, its classes and its slabs all hold: the memory, the budget, the ledger of slabs.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::budget::Budget;
+use crate::memory::PageLock;
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
+
+/// The common ground of one pool. It lives as long as the last slab or handle.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) memory: Arc<dyn PageLock>,
+    pub(crate) budget: Budget,
+    /// Bytes whose unpin or unmap failed. They stay mapped, pinned or not, and in the budget.
+    stuck_bytes: AtomicU64,
+    /// Slabs that are mapped. A closer sleeps on it.
+    open_slabs: Mutex<usize>,
+    all_home: Condvar,
+    tags: Mutex<Vec<Arc<str>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(memory: Arc<dyn PageLock>, cap: u64) -> Self {
+        Self {
+            memory,
+            budget: Budget::new(cap),
+            stuck_bytes: AtomicU64::new(0),
+            open_slabs: Mutex::new(0),
+            all_home: Condvar::default(),
+            tags: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn slab_opened(&self) {
+        *self.open_slabs.lock() += 1;
+    }
+
+    /// Counts a slab out, `stuck` of its bytes excepted.
+    pub(crate) fn slab_closed(&self, stuck: u64) {
+        self.stuck_bytes.fetch_add(stuck, Ordering::AcqRel);
+        *self.open_slabs.lock() -= 1;
+        self.all_home.notify_all();
+    }
+
+    pub(crate) fn stuck_bytes(&self) -> u64 {
+        self.stuck_bytes.load(Ordering::Acquire)
+    }
+
+    /// Waits until no slab is mapped any more; false when `timeout` passed first.
+    pub(crate) fn wait_all_home(&self, timeout: Duration) -> bool {
+        // A timeout past the end of the clock is no timeout.
+        let deadline = Instant::now().checked_add(timeout);
+        let mut open = self.open_slabs.lock();
+        while *open > 0 {
+            if self.all_home.wait(&mut open, deadline) {
+                return *open == 0;
+            }
+        }
+        true
+    }
+
+    /// The number of a tag, from 1; the same name always has the same number.
+    pub(crate) fn intern(&self, name: &str) -> u32 {
+        let mut tags = self.tags.lock();
+        let known = tags.iter().position(|tag| &**tag == name);
+        let index = known.unwrap_or_else(|| {
+            tags.push(name.into());
+            tags.len() - 1
+        });
+        u32::try_from(index + 1).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn tag_name(&self, number: u32) -> Option<Arc<str>> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.tags.lock().get(index).cloned()
+    }
+}

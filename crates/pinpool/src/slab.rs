@@ -1,0 +1,229 @@
+//! One pinned region cut into slots: it is obtained in steps, and whatever was obtained is undone in
+//! reverse when a step fails or the slab is dropped.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::config::Threads;
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use crate::plan::ClassPlan;
+use crate::shared::Shared;
+
+/// The memory of one class.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    region: Region,
+    chunk_bytes: usize,
+    /// The chunks pinned so far, in order.
+    pinned: Vec<Pinned>,
+    locked: bool,
+    shared: Arc<Shared>,
+}
+
+// SAFETY: a slab only hands out addresses; access to the bytes is by slot, one owner each (I2).
+unsafe impl Send for Slab {}
+// SAFETY: as above; all methods that take `&self` read.
+unsafe impl Sync for Slab {}
+
+/// Seconds spent per step of opening.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StartupTimes {
+    /// Reserving address space.
+    pub reserve: Duration,
+    /// Backing it with zeroed pages.
+    pub populate: Duration,
+    /// Locking or registering it.
+    pub pin: Duration,
+}
+
+impl Slab {
+    /// Reserves, populates and pins. On failure nothing is left.
+    pub(crate) fn open(
+        plan: &ClassPlan,
+        threads: Threads,
+        shared: &Arc<Shared>,
+        times: &mut StartupTimes,
+    ) -> Result<Self, MemoryError> {
+        let bytes = plan.slab_bytes;
+        let start = timed(&mut times.reserve, || shared.memory.reserve(bytes))?;
+        shared.slab_opened();
+        let mut slab = Self {
+            region: Region { start, bytes },
+            chunk_bytes: plan.chunk_bytes,
+            pinned: Vec::with_capacity(bytes.div_ceil(plan.chunk_bytes)),
+            locked: false,
+            shared: Arc::clone(shared),
+        };
+        // From here `slab`'s drop undoes what was done (I10).
+        timed(&mut times.populate, || populate(&*shared.memory, slab.region, threads))?;
+        timed(&mut times.pin, || slab.pin())?;
+        Ok(slab)
+    }
+
+    /// The first byte of a slot.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.region.start
+    }
+
+    /// Every page is locked in RAM.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    /// Bytes mapped.
+    pub(crate) fn bytes(&self) -> usize {
+        self.region.bytes
+    }
+
+    /// Where the GPU sees the byte at `offset`.
+    pub(crate) fn device_address(&self, offset: usize) -> Option<u64> {
+        let chunk = self.pinned.get(offset / self.chunk_bytes)?;
+        Some(chunk.device_base? + (offset % self.chunk_bytes) as u64)
+    }
+
+    fn pin(&mut self) -> Result<(), MemoryError> {
+        while let Some(chunk) = self.chunk(self.pinned.len()) {
+            let bytes = chunk.bytes as u64;
+            self.shared.budget.reserve(bytes).map_err(|full| MemoryError {
+                step: MemoryStep::Pin,
+                bytes: chunk.bytes,
+                cause: MemoryCause::Cap { used: full.used, cap: full.cap },
+            })?;
+            // SAFETY: the chunk lies within our region and was not pinned before.
+            match unsafe { self.shared.memory.pin(chunk) } {
+                Ok(pinned) => {
+                    if !pinned.locked {
+                        self.shared.budget.release(bytes);
+                    }
+                    self.pinned.push(pinned);
+                }
+                Err(error) => {
+                    self.shared.budget.release(bytes);
+                    if crate::seeded::bug("ignored-error") {
+                        self.pinned.push(Pinned::default());
+                        continue;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        self.locked = self.pinned.iter().all(|pinned| pinned.locked);
+        if !self.locked {
+            // Half a slab locked is of no use to anybody and only takes from the limit.
+            self.unpin();
+            self.pinned = vec![Pinned::default(); self.region.bytes.div_ceil(self.chunk_bytes)];
+        }
+        Ok(())
+    }
+
+    /// Unpins every pinned chunk in reverse and returns the bytes that could not be.
+    fn unpin(&mut self) -> u64 {
+        let mut stuck = 0;
+        while let Some(pinned) = self.pinned.pop() {
+            let Some(chunk) = self.chunk(self.pinned.len()).filter(|_| pinned.locked) else {
+                continue;
+            };
+            if crate::seeded::bug("forgotten-unpin") {
+                continue;
+            }
+            // SAFETY: the chunk is one that was pinned; every slot is home or was never given out,
+            // so no device uses it (I1, I3).
+            match unsafe { self.shared.memory.unpin(chunk) } {
+                Ok(()) => self.shared.budget.release(chunk.bytes as u64),
+                Err(error) => {
+                    stuck += chunk.bytes as u64;
+                    tracing::error!(%error, "memory stays pinned and mapped");
+                }
+            }
+        }
+        stuck
+    }
+
+    /// The chunk with this number, if there is one.
+    fn chunk(&self, number: usize) -> Option<Region> {
+        let offset = number.checked_mul(self.chunk_bytes)?;
+        let rest = self.region.bytes.checked_sub(offset).filter(|rest| *rest > 0)?;
+        // SAFETY: offset and length were checked against the region.
+        Some(unsafe { self.region.part(offset, rest.min(self.chunk_bytes)) })
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        let mut stuck = self.unpin();
+        // What a device or the kernel still holds must not be unmapped under it (I6).
+        if stuck == 0 {
+            // SAFETY: the region is ours, nothing of it is pinned, and no slot is out.
+            if let Err(error) = unsafe { self.shared.memory.release(self.region) } {
+                stuck = self.region.bytes as u64;
+                tracing::error!(%error, "memory stays mapped");
+            }
+        }
+        self.shared.slab_closed(stuck);
+    }
+}
+
+/// Backs the region with memory from several threads. A thread that cannot be started is no
+/// failure: the others, the caller first, take its share.
+fn populate(memory: &dyn PageLock, region: Region, threads: Threads) -> Result<(), MemoryError> {
+    let pieces = region.bytes.div_ceil(PIECE_BYTES);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let piece = next.fetch_add(1, Ordering::Relaxed);
+            if piece >= pieces {
+                return Ok(());
+            }
+            let offset = piece * PIECE_BYTES;
+            // SAFETY: the piece lies within the region.
+            let part = unsafe { region.part(offset, PIECE_BYTES.min(region.bytes - offset)) };
+            // SAFETY: the region was reserved by this memory, and nobody uses it yet.
+            unsafe { memory.populate(part) }?;
+        }
+    };
+    let work = &work;
+    std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..thread_count(region.bytes, threads).min(pieces))
+            .map_while(|_| {
+                let named = std::thread::Builder::new().name("pinpool-prefault".into());
+                named.spawn_scoped(scope, work).ok()
+            })
+            .collect();
+        let mut result = work();
+        for helper in helpers {
+            result = result.and(helper.join().unwrap_or(Err(MemoryError {
+                step: MemoryStep::Populate,
+                bytes: region.bytes,
+                cause: MemoryCause::Other("a prefault thread panicked"),
+            })));
+        }
+        result
+    })
+}
+
+fn thread_count(bytes: usize, threads: Threads) -> usize {
+    match threads {
+        Threads::Count(count) => count,
+        Threads::Auto => {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            bytes.div_ceil(BYTES_PER_THREAD).min(processors).min(AUTO_THREADS_MAX)
+        }
+    }
+}
+
+fn timed<T>(total: &mut Duration, step: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = step();
+    *total += start.elapsed();
+    result
+}
+
+/// Small enough to share out evenly, large enough that the counter between threads is idle.
+const PIECE_BYTES: usize = 16 << 20;
+/// Below this a second thread costs more than it saves.
+const BYTES_PER_THREAD: usize = 64 << 20;
+/// More threads gain nothing: the memory is the limit.
+const AUTO_THREADS_MAX: usize = 16;

@@ -1,0 +1,121 @@
+//! What a pool looks like from outside, read without stopping it.
+
+use std::fmt;
+
+use bytesize::ByteSize;
+
+use crate::error::ClassName;
+use crate::memory::BackendKind;
+use crate::size_class::ClassId;
+
+/// A pool's counts. Its `Display` is a table.
+///
+/// Reading them costs one pass over the slots' records, about a nanosecond a slot, and takes no lock
+/// that a lease or its drop takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// What the memory is.
+    pub backend: BackendKind,
+    /// Every slab is locked in RAM.
+    pub pinned: bool,
+    /// A GPU can reach every slab: copies are not staged.
+    pub device_accessible: bool,
+    /// Bytes pinned now, including any whose unpin failed.
+    pub pinned_bytes: u64,
+    /// The most bytes the pool may pin.
+    pub cap_bytes: u64,
+    /// Bytes mapped in slabs now.
+    pub mapped_bytes: u64,
+    /// Bytes whose unpin or unmap failed; they stay mapped.
+    pub stuck_bytes: u64,
+    /// The classes, by rising slot size.
+    pub classes: Vec<ClassStats>,
+}
+
+/// One class's counts. `free + leased + in_flight + quarantined == slots`, always.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClassStats {
+    /// The class.
+    pub id: ClassId,
+    /// Its name.
+    pub name: ClassName,
+    /// Bytes configured for one slot.
+    pub size: usize,
+    /// Bytes in one slot.
+    pub slot_bytes: usize,
+    /// Slots.
+    pub slots: u32,
+    /// Slots that can be leased now.
+    pub free: u32,
+    /// Slots held by leases.
+    pub leased: u32,
+    /// Slots with a copy in flight.
+    pub in_flight: u32,
+    /// Slots out of use for good, because nobody knows whether a copy still touches them.
+    pub quarantined: u32,
+    /// The most slots seen out at once. Exact for one thread and whenever a lease failed; with
+    /// several threads a peak between two samples can be missed.
+    pub high_water: u32,
+    /// Leases given so far.
+    pub leases_total: u64,
+    /// Leases refused so far because the class was empty, waits included.
+    pub misses_total: u64,
+    /// Leases that waited so far.
+    pub waits_total: u64,
+    /// Waits that ended without a slot so far.
+    pub timeouts_total: u64,
+    /// Returns of a slot that was no longer the returner's, ignored. Not zero means a bug.
+    pub stale_returns_total: u64,
+}
+
+impl fmt::Display for PoolStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "backend {}, {}, {}, {} pinned of at most {}",
+            self.backend,
+            if self.pinned { "pinned" } else { "not pinned" },
+            if self.device_accessible { "GPU-accessible" } else { "not GPU-accessible" },
+            ByteSize(self.pinned_bytes),
+            ByteSize(self.cap_bytes),
+        )?;
+        if self.stuck_bytes > 0 {
+            writeln!(f, "{} could not be given back", ByteSize(self.stuck_bytes))?;
+        }
+        let width = self.classes.iter().map(|class| class.name.as_str().len()).max().unwrap_or(0);
+        let width = width.max(5);
+        writeln!(
+            f,
+            "{:width$} {:>14} {:>7} {:>7} {:>7} {:>7} {:>7} {:>10} {:>12} {:>10}",
+            "class",
+            "slot bytes",
+            "slots",
+            "free",
+            "leased",
+            "flight",
+            "lost",
+            "high-water",
+            "leases",
+            "misses"
+        )?;
+        for class in &self.classes {
+            writeln!(
+                f,
+                "{:width$} {:>14} {:>7} {:>7} {:>7} {:>7} {:>7} {:>10} {:>12} {:>10}",
+                class.name,
+                class.slot_bytes,
+                class.slots,
+                class.free,
+                class.leased,
+                class.in_flight,
+                class.quarantined,
+                class.high_water,
+                class.leases_total,
+                class.misses_total
+            )?;
+        }
+        Ok(())
+    }
+}
