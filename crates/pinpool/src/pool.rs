@@ -99,7 +99,8 @@ impl Pool {
         let mut slabs = Vec::with_capacity(plan.classes.len());
         for class in &plan.classes {
             // A failure drops the slabs made so far, the latest first.
-            match Slab::open(class, plan.config.prefault_threads, &shared, &mut times) {
+            let pin = plan.pinned_bytes > 0;
+            match Slab::open(class, pin, plan.config.prefault_threads, &shared, &mut times) {
                 Ok(slab) => slabs.push(slab),
                 Err(error) => {
                     let error = explain(error, class, &plan, &shared);

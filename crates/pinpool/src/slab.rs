@@ -40,9 +40,10 @@ pub struct StartupTimes {
 }
 
 impl Slab {
-    /// Reserves, populates and pins. On failure nothing is left.
+    /// Reserves, populates and, with `pin`, pins. On failure nothing is left.
     pub(crate) fn open(
         plan: &ClassPlan,
+        pin: bool,
         threads: Threads,
         shared: &Arc<Shared>,
         times: &mut StartupTimes,
@@ -59,7 +60,9 @@ impl Slab {
         };
         // From here `slab`'s drop undoes what was done (I10).
         timed(&mut times.populate, || populate(&*shared.memory, slab.region, threads))?;
-        timed(&mut times.pin, || slab.pin())?;
+        if pin {
+            timed(&mut times.pin, || slab.pin())?;
+        }
         Ok(slab)
     }
 
@@ -114,7 +117,6 @@ impl Slab {
         if !self.locked {
             // Half a slab locked is of no use to anybody and only takes from the limit.
             self.unpin();
-            self.pinned = vec![Pinned::default(); self.region.bytes.div_ceil(self.chunk_bytes)];
         }
         Ok(())
     }

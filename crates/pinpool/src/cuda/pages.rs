@@ -2,6 +2,7 @@
 //! not supported, memory that the driver allocates.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -16,8 +17,21 @@ use crate::memory::{
 /// Host memory that a CUDA device can copy from without staging and reach in place.
 #[derive(Debug)]
 pub struct CudaPages {
-    context: Arc<CudaContext>,
+    context: ReleasedQuietly,
     register: bool,
+}
+
+/// A context whose release leaves the releasing thread's own context current.
+#[derive(Debug)]
+struct ReleasedQuietly(ManuallyDrop<Arc<CudaContext>>);
+
+impl Drop for ReleasedQuietly {
+    fn drop(&mut self) {
+        let current = result::ctx::get_current().ok();
+        let _restored = current.map(Bound::restoring);
+        // SAFETY: dropped once, here, and not used again.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+    }
 }
 
 impl CudaPages {
@@ -40,7 +54,10 @@ impl CudaPages {
         let _restored = Bound::restoring(current);
         let context = CudaContext::new(device as usize)
             .map_err(|error| format!("device {device} gives no context: {}", code(error)))?;
-        Ok(Self { context, register: info.can_register })
+        Ok(Self {
+            context: ReleasedQuietly(ManuallyDrop::new(context)),
+            register: info.can_register,
+        })
     }
 
     /// Calls the driver with our context current.
@@ -50,7 +67,7 @@ impl CudaPages {
         bytes: usize,
         call: impl FnOnce() -> Result<R, DriverError>,
     ) -> Result<R, MemoryError> {
-        let result = Bound::to(&self.context).and_then(|_bound| call());
+        let result = Bound::to(&self.context.0).and_then(|_bound| call());
         result.map_err(|error| MemoryError { step, bytes, cause: MemoryCause::Driver(code(error)) })
     }
 
@@ -142,7 +159,7 @@ unsafe impl PageLock for CudaPages {
     }
 
     fn cuda_context(&self) -> Option<&Arc<CudaContext>> {
-        Some(&self.context)
+        Some(&self.context.0)
     }
 }
 
