@@ -139,9 +139,10 @@ impl ClassRef {
     /// Closes the class: waiters wake, no lease succeeds, free slots are home.
     pub(crate) fn close(self) {
         let class = self.get();
-        if let Some(taken) = class.waiters.close(&class.list) {
-            // One more than the slots: the class is no longer open.
-            self.arrive(taken as usize + 1);
+        // One more than the slots: the class is no longer open.
+        let count = |taken: u32| class.lifetime.arrive(taken as usize + 1);
+        if class.waiters.close(&class.list, count) == Some(true) {
+            self.all_home();
         }
     }
 
@@ -155,11 +156,15 @@ impl ClassRef {
     #[cold]
     #[inline(never)]
     fn arrive(self, slots: usize) {
-        let class = self.get();
-        if class.lifetime.arrive(slots) {
-            class.release_memory();
-            self.drop_reference();
+        if self.get().lifetime.arrive(slots) {
+            self.all_home();
         }
+    }
+
+    /// Lets the memory go. Called once, by whoever counted the last slot home.
+    fn all_home(self) {
+        self.get().release_memory();
+        self.drop_reference();
     }
 
     fn drop_reference(self) {

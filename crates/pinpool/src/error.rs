@@ -29,8 +29,8 @@ pub enum Error {
 
     /// The locked-memory limit of this process is too small. Everything was rolled back.
     #[error(
-        "cannot lock {needed} bytes of host memory ({already} of them were locked when it failed): \
-         RLIMIT_MEMLOCK is {} soft and {} hard; raise it with `ulimit -l` (KiB), \
+        "cannot lock {needed} bytes of host memory ({already} of them were locked when it failed, \
+         and {elsewhere} bytes are locked by the rest of this process): RLIMIT_MEMLOCK is {} soft and {} hard; raise it with `ulimit -l` (KiB), \
          `LimitMEMLOCK=` in the systemd unit, `--ulimit memlock=-1` for a container, or give the \
          process CAP_IPC_LOCK; or set `lock = \"try\"` in [pool] to run unlocked",
         Limit(*.soft), Limit(*.hard)
@@ -40,12 +40,14 @@ pub enum Error {
         needed: u64,
         /// Bytes of it that were locked when the limit was hit; they are unlocked again.
         already: u64,
+        /// Bytes that this process has locked outside this pool.
+        elsewhere: u64,
         /// The soft limit in bytes, `None` for unlimited.
         soft: Option<u64>,
         /// The hard limit in bytes, `None` for unlimited.
         hard: Option<u64>,
         /// The system's answer.
-        source: MemoryError,
+        source: Box<MemoryError>,
     },
 
     /// Host memory could not be obtained or pinned. Everything was rolled back.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, size_of};
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::class::{ClassRef, Taken};
 use crate::error::LeaseError;
 use crate::memory::BackendKind;
 use crate::size_class::ClassId;
-use crate::view::{LeaseView, LeaseViewMut};
+use crate::view::{LeaseView, LeaseViewMut, within};
 
 /// A slot of pinned memory that belongs to the holder alone, as `len` elements of `T`.
 ///
@@ -260,27 +260,6 @@ impl<T: Pod> fmt::Debug for Lease<T> {
             .field("capacity", &self.capacity())
             .finish_non_exhaustive()
     }
-}
-
-/// The range in numbers, if it lies within `len` elements.
-pub(crate) fn within(
-    range: &impl RangeBounds<usize>,
-    len: usize,
-) -> Result<Range<usize>, LeaseError> {
-    let start = match range.start_bound() {
-        Bound::Included(at) => *at,
-        Bound::Excluded(at) => at.saturating_add(1),
-        Bound::Unbounded => 0,
-    };
-    let end = match range.end_bound() {
-        Bound::Included(at) => at.saturating_add(1),
-        Bound::Excluded(at) => *at,
-        Bound::Unbounded => len,
-    };
-    if start > end || end > len {
-        return Err(LeaseError::OutOfRange { start, end, len });
-    }
-    Ok(start..end)
 }
 
 fn misaligned<U>(leftover: usize) -> LeaseError {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytesize::ByteSize;
 
-use crate::config::{BackendChoice, ClassConfig, LockMode, PoolConfig};
+use crate::config::{BackendChoice, ClassConfig, LockMode, PoolConfig, THREADS_MAX, Threads};
 use crate::error::{ClassName, ConfigError, Error, Origin};
 use crate::free_list::SLOTS_MAX;
 use crate::memory::limits::{Memlock, page_size};
@@ -62,6 +62,7 @@ impl Plan {
                 .help("set backend = \"host\", or remove lock")
                 .into());
         }
+        check_numbers(&config)?;
         if config.classes.is_empty() {
             return Err(effective("no class is configured")
                 .help("add a [[class]] with name, size and count")
@@ -176,6 +177,25 @@ fn chunk_bytes(slot_bytes: usize, slab_bytes: usize, page: usize, pin_chunk: u64
     (wanted / step_bytes).max(1).saturating_mul(step_bytes).min(slab_bytes)
 }
 
+/// The ranges that files and variables keep by their parser, for configurations built in code.
+fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
+    let refuse = |key: &str, value: u64, help: String| {
+        Err(effective(format!("{key} is {value}")).help(help))
+    };
+    if i32::try_from(config.device).is_err() {
+        return refuse("device", config.device.into(), format!("use 0 to {}", i32::MAX));
+    }
+    if config.pin_chunk == 0 {
+        return refuse("pin_chunk", 0, "use at least 1 byte".into());
+    }
+    match config.prefault_threads {
+        Threads::Count(count) if !(1..=THREADS_MAX).contains(&count) => {
+            refuse("prefault_threads", count as u64, format!("use 1 to {THREADS_MAX}, or auto"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn refuse_duplicates(classes: &[ClassPlan]) -> Result<(), ConfigError> {
     let mut names: Vec<_> = classes.iter().map(|class| class.name.as_str()).collect();
     names.sort_unstable();
@@ -211,12 +231,8 @@ impl fmt::Display for Plan {
         let config = &self.config;
         writeln!(
             f,
-            "backend {}, device {}, lock {}, prefault_threads {}, pin_chunk {}",
-            config.backend,
-            config.device,
-            config.lock,
-            config.prefault_threads,
-            ByteSize(config.pin_chunk)
+            "backend {}, device {}, lock {}, prefault_threads {}, pin_chunk {} bytes",
+            config.backend, config.device, config.lock, config.prefault_threads, config.pin_chunk
         )?;
         let width = self.classes.iter().map(|class| class.name.len()).max().unwrap_or(0).max(5);
         writeln!(

@@ -12,11 +12,12 @@ use crate::class::ClassRef;
 use crate::config::PoolBuilder;
 use crate::error::{ClassName, Error, LeaseError};
 use crate::lease::{Lease, Tag};
-use crate::memory::{BackendKind, Memlock, MemoryError, PageLock};
+use crate::memory::limits::locked_now;
+use crate::memory::{BackendKind, Memlock, PageLock};
 use crate::plan::{ClassPlan, Plan};
 use crate::shared::Shared;
 use crate::size_class::{ClassId, SizeTable};
-use crate::slab::{Slab, StartupTimes};
+use crate::slab::{Slab, SlabFailure, StartupTimes};
 use crate::stats::{ClassStats, PoolStats};
 
 /// A pool of pinned host memory. Cloning it copies a pointer; the clones are one pool.
@@ -175,7 +176,7 @@ impl Pool {
     /// As [`Self::try_lease`], and [`LeaseError::Misaligned`] when the class's slots are not aligned
     /// to `T`, which takes a `T` aligned to more than 64 bytes.
     pub fn try_lease_of<T: Pod>(&self, count: usize) -> Result<Lease<T>, LeaseError> {
-        typed(self.try_lease(bytes_of::<T>(count)?)?)
+        typed(self.try_lease(self.bytes_of::<T>(count)?)?)
     }
 
     /// Leases `count` elements of `T`, as [`Self::lease`] leases bytes.
@@ -184,7 +185,7 @@ impl Pool {
     ///
     /// As [`Self::lease`] and [`Self::try_lease_of`].
     pub fn lease_of<T: Pod>(&self, count: usize) -> Result<Lease<T>, LeaseError> {
-        typed(self.lease(bytes_of::<T>(count)?)?)
+        typed(self.lease(self.bytes_of::<T>(count)?)?)
     }
 
     /// Leases `count` elements of `T`, as [`Self::lease_timeout`] leases bytes.
@@ -197,7 +198,7 @@ impl Pool {
         count: usize,
         timeout: Duration,
     ) -> Result<Lease<T>, LeaseError> {
-        typed(self.lease_timeout(bytes_of::<T>(count)?, timeout)?)
+        typed(self.lease_timeout(self.bytes_of::<T>(count)?, timeout)?)
     }
 
     #[inline]
@@ -209,6 +210,10 @@ impl Pool {
             Some(id) => Ok(self.handle.classes[id.index()]),
             None => Err(self.too_large(len)),
         }
+    }
+
+    fn bytes_of<T>(&self, count: usize) -> Result<usize, LeaseError> {
+        count.checked_mul(size_of::<T>()).ok_or_else(|| self.too_large(usize::MAX))
     }
 
     #[cold]
@@ -328,23 +333,21 @@ fn class_stats(class: ClassRef) -> ClassStats {
     }
 }
 
-fn bytes_of<T>(count: usize) -> Result<usize, LeaseError> {
-    let too_large = LeaseError::TooLarge { requested: usize::MAX, largest: 0 };
-    count.checked_mul(size_of::<T>()).ok_or(too_large)
-}
-
 fn typed<T: Pod>(lease: Lease) -> Result<Lease<T>, LeaseError> {
     lease.cast().map_err(|(_, error)| error)
 }
 
 /// Turns a failed step into an error that names the limit and the remedy.
-fn explain(source: MemoryError, class: &ClassPlan, plan: &Plan, shared: &Shared) -> Error {
-    let pinned = shared.budget.used();
+fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared) -> Error {
+    let SlabFailure { error: source, pinned } = failure;
     let Memlock { soft, hard } = Memlock::read();
-    let limited = soft.is_some_and(|soft| soft < plan.pinned_bytes);
+    // The failing slab is undone by now; earlier ones still hold their share.
+    let elsewhere = locked_now().saturating_sub(shared.budget.used());
+    let needed = plan.pinned_bytes;
+    let limited = soft.is_some_and(|soft| soft < needed.saturating_add(elsewhere));
     if shared.memory.kind() == BackendKind::Host && source.is_lock_limit() && limited {
-        let needed = plan.pinned_bytes;
-        return Error::MemlockLimit { needed, already: pinned, soft, hard, source };
+        let source = Box::new(source);
+        return Error::MemlockLimit { needed, already: pinned, elsewhere, soft, hard, source };
     }
     Error::Memory { class: class.name.clone(), pinned, total: plan.total_bytes, source }
 }

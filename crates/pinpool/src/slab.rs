@@ -19,7 +19,16 @@ pub(crate) struct Slab {
     /// The chunks pinned so far, in order.
     pinned: Vec<Pinned>,
     locked: bool,
+    /// Bytes whose unpin failed.
+    stuck: u64,
     shared: Arc<Shared>,
+}
+
+/// Why a slab could not be made, and how many bytes the pool had pinned at that moment.
+#[derive(Debug)]
+pub(crate) struct SlabFailure {
+    pub(crate) error: MemoryError,
+    pub(crate) pinned: u64,
 }
 
 // SAFETY: a slab only hands out addresses; access to the bytes is by slot, one owner each (I2).
@@ -47,21 +56,25 @@ impl Slab {
         threads: Threads,
         shared: &Arc<Shared>,
         times: &mut StartupTimes,
-    ) -> Result<Self, MemoryError> {
+    ) -> Result<Self, SlabFailure> {
+        // Read before the half-made slab is dropped and its share is gone.
+        let failure = |error| SlabFailure { error, pinned: shared.budget.used() };
         let bytes = plan.slab_bytes;
-        let start = timed(&mut times.reserve, || shared.memory.reserve(bytes))?;
+        let start = timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure)?;
         shared.slab_opened();
         let mut slab = Self {
             region: Region { start, bytes },
             chunk_bytes: plan.chunk_bytes,
             pinned: Vec::with_capacity(bytes.div_ceil(plan.chunk_bytes)),
             locked: false,
+            stuck: 0,
             shared: Arc::clone(shared),
         };
         // From here `slab`'s drop undoes what was done (I10).
-        timed(&mut times.populate, || populate(&*shared.memory, slab.region, threads))?;
+        timed(&mut times.populate, || populate(&*shared.memory, slab.region, threads))
+            .map_err(failure)?;
         if pin {
-            timed(&mut times.pin, || slab.pin())?;
+            timed(&mut times.pin, || slab.pin()).map_err(failure)?;
         }
         Ok(slab)
     }
@@ -121,11 +134,11 @@ impl Slab {
         Ok(())
     }
 
-    /// Unpins every pinned chunk in reverse and returns the bytes that could not be.
-    fn unpin(&mut self) -> u64 {
-        let mut stuck = 0;
+    /// Unpins every pinned chunk in reverse and counts the bytes that could not be.
+    fn unpin(&mut self) {
         while let Some(pinned) = self.pinned.pop() {
-            let Some(chunk) = self.chunk(self.pinned.len()).filter(|_| pinned.locked) else {
+            let held = pinned.locked || pinned.device_base.is_some();
+            let Some(chunk) = self.chunk(self.pinned.len()).filter(|_| held) else {
                 continue;
             };
             if crate::seeded::bug("forgotten-unpin") {
@@ -134,14 +147,14 @@ impl Slab {
             // SAFETY: the chunk is one that was pinned; every slot is home or was never given out,
             // so no device uses it (I1, I3).
             match unsafe { self.shared.memory.unpin(chunk) } {
-                Ok(()) => self.shared.budget.release(chunk.bytes as u64),
+                Ok(()) if pinned.locked => self.shared.budget.release(chunk.bytes as u64),
+                Ok(()) => {}
                 Err(error) => {
-                    stuck += chunk.bytes as u64;
+                    self.stuck += chunk.bytes as u64;
                     tracing::error!(%error, "memory stays pinned and mapped");
                 }
             }
         }
-        stuck
     }
 
     /// The chunk with this number, if there is one.
@@ -155,16 +168,16 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        let mut stuck = self.unpin();
+        self.unpin();
         // What a device or the kernel still holds must not be unmapped under it (I6).
-        if stuck == 0 {
+        if self.stuck == 0 {
             // SAFETY: the region is ours, nothing of it is pinned, and no slot is out.
             if let Err(error) = unsafe { self.shared.memory.release(self.region) } {
-                stuck = self.region.bytes as u64;
+                self.stuck = self.region.bytes as u64;
                 tracing::error!(%error, "memory stays mapped");
             }
         }
-        self.shared.slab_closed(stuck);
+        self.shared.slab_closed(self.stuck);
     }
 }
 

@@ -1,12 +1,11 @@
 //! Parts of a lease, by range: they borrow it, so the slot cannot go home under them.
 
 use std::fmt;
-use std::ops::RangeBounds;
+use std::ops::{Bound, Range, RangeBounds};
 
 use bytemuck::Pod;
 
 use crate::error::LeaseError;
-use crate::lease::within;
 
 /// A part of a lease's elements.
 #[derive(Clone, Copy)]
@@ -87,6 +86,27 @@ impl<'a, T: Pod> LeaseViewMut<'a, T> {
             .ok_or(LeaseError::OutOfRange { start: 0, end: middle, len })?;
         Ok((Self { part: left }, Self { part: right }))
     }
+}
+
+/// The range in numbers, if it lies within `len` elements.
+pub(crate) fn within(
+    range: &impl RangeBounds<usize>,
+    len: usize,
+) -> Result<Range<usize>, LeaseError> {
+    let start = match range.start_bound() {
+        Bound::Included(at) => *at,
+        Bound::Excluded(at) => at.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(at) => at.saturating_add(1),
+        Bound::Excluded(at) => *at,
+        Bound::Unbounded => len,
+    };
+    if start > end || end > len {
+        return Err(LeaseError::OutOfRange { start, end, len });
+    }
+    Ok(start..end)
 }
 
 impl<T: Pod> fmt::Debug for LeaseView<'_, T> {

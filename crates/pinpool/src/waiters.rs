@@ -68,13 +68,19 @@ impl Waiters {
     }
 
     /// Closes the list while no sleeper is between its last look and its sleep, then wakes all.
-    /// Returns the free slots that were taken out, or `None` if it was closed before.
-    pub(crate) fn close<M>(&self, list: &FreeList<M>) -> Option<u32> {
+    ///
+    /// `count` is told the free slots that were taken out, before a second closer can get past the
+    /// lock. Its answer is returned, or `None` if the list was closed before.
+    pub(crate) fn close<M, R>(
+        &self,
+        list: &FreeList<M>,
+        count: impl FnOnce(u32) -> R,
+    ) -> Option<R> {
         let asleep = self.asleep.lock();
-        let taken = list.close();
+        let counted = list.close().map(count);
         drop(asleep);
         self.ready.notify_all();
-        taken
+        counted
     }
 }
 
@@ -147,7 +153,7 @@ mod models {
                 let shared = Arc::clone(&shared);
                 loom::thread::spawn(move || shared.1.wait(&shared.0, None))
             };
-            assert_eq!(shared.1.close(&shared.0), Some(0));
+            assert_eq!(shared.1.close(&shared.0, |taken| taken), Some(0));
             assert_eq!(sleeper.join().ok(), Some(Woken::Closed));
         });
     }

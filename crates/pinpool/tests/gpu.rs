@@ -4,6 +4,7 @@
 //! device`. The same tests then run in child processes on the software driver, one test a child.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::cast_possible_truncation, reason = "patterns wrap on purpose")]
 #![allow(clippy::print_stdout, reason = "this is its own test harness")]
 
 #[path = "gpu/checks.rs"]

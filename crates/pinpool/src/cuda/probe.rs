@@ -54,19 +54,66 @@ pub fn probe() -> Result<DriverInfo, String> {
     Ok(DriverInfo { cuda_version: version(), devices })
 }
 
-/// The driver library, loaded once and never unloaded.
+/// Loads the driver library, once and for ever, and looks for what this crate calls in it: cudarc
+/// panics where a library or a symbol is missing.
 fn library() -> Result<(), String> {
     static LIBRARY: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let loaded = LIBRARY.get_or_init(|| {
-        // SAFETY: the driver library's initialisers are run by every CUDA program.
-        unsafe { libloading::Library::new("libcuda.so.1") }
-            .map_err(|error| format!("no driver library libcuda.so.1 ({})", first_line(&error)))
+        // In cudarc's order, so that the library checked is the one used.
+        let library = open("libcuda.so").or_else(|_| open("libcuda.so.1"))?;
+        for symbol in SYMBOLS {
+            // SAFETY: the symbol is looked up, not called.
+            let found = unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) };
+            found.map_err(|_| {
+                format!(
+                    "the library libcuda.so.1 lacks {symbol}: it is no driver, or too old a one"
+                )
+            })?;
+        }
+        Ok(library)
     });
     match loaded {
         Ok(_) => Ok(()),
         Err(reason) => Err(reason.clone()),
     }
 }
+
+fn open(name: &str) -> Result<libloading::Library, String> {
+    // SAFETY: the driver library's initialisers are run by every CUDA program.
+    unsafe { libloading::Library::new(name) }
+        .map_err(|error| format!("no driver library {name} ({})", first_line(&error)))
+}
+
+/// The driver functions behind every call that this crate and cudarc's context and streams make.
+const SYMBOLS: [&str; 27] = [
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetPCIBusId",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuInit",
+    "cuMemFreeHost",
+    "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer_v2",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuStreamIsCapturing",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
 
 fn first_line(error: &libloading::Error) -> String {
     let text =

@@ -29,6 +29,15 @@ impl fmt::Display for Memlock {
     }
 }
 
+/// Bytes that this process has locked, as the kernel counts them; zero where it does not tell.
+pub(crate) fn locked_now() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let kibibytes =
+        line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
 /// Bytes in a page of this system.
 pub(crate) fn page_size() -> usize {
     rustix::param::page_size()

@@ -101,7 +101,7 @@ fn the_line_is_right_in_every_way_to_write_a_table() {
     );
     assert_refused(&format!("pol.backend = \"host\"\n{CLASS}"), 1, &["'pol'", "'pool'"]);
     assert_refused(&format!("[pool]\nlock.mode = \"off\"\n{CLASS}"), 2, &["lock"]);
-    assert_refused(&format!("{CLASS}size.bytes = 1\n"), 5, &["size"]);
+    assert_refused(&format!("{CLASS}size.bytes = 1\n"), 5, &["dotted key"]);
     // Quoted keys, sub-tables and sub-lists.
     assert_refused(&format!("[pool]\n\"bakend\" = \"host\"\n{CLASS}"), 2, &["'bakend'"]);
     assert_refused(&format!("[pool]\n[pool.extra]\na = 1\n{CLASS}"), 2, &["unknown key 'extra'"]);

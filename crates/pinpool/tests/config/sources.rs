@@ -77,8 +77,8 @@ fn a_refusal_names_the_file_and_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = written(dir.path(), "rig.toml", format!("{FILE}cout = 1\n"));
     let error = refused(&builder().file(&path));
-    assert_eq!(error.origin(), &Origin::File { path: Some(path.clone()), line: 18 });
-    let expected = format!("{}, line 18: unknown key 'cout'", path.display());
+    assert_eq!(error.origin(), &Origin::File { path: Some(path.clone()), line: 19 });
+    let expected = format!("{}, line 19: unknown key 'cout'", path.display());
     assert!(error.to_string().starts_with(&expected), "{error}");
 }
 

@@ -1,0 +1,316 @@
+//! The locked-memory limit: exact errors with the numbers and the remedy, and nothing left pinned.
+//!
+//! A limit belongs to a process, and root is not bound by it: each test runs in a child that gives
+//! up its capabilities by becoming another user.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a failed unwrap is a failed test, and a check that cannot run says so"
+)]
+
+use pinpool::{
+    BackendChoice, BackendKind, Error, Heap, LockMode, MemoryCause, MemoryStep, Pool, PoolBuilder,
+};
+use pinpool_testkit::{child, proc};
+use rustix::process::{Resource, Rlimit};
+
+const PAGE: u64 = 4096;
+/// 1,000 is no multiple of a page, the slab of 40 is: 10 pages of 1,024-byte slots.
+const SLAB: u64 = 10 * PAGE;
+
+/// Runs `body` in a child of its own that the locked-memory limit binds; `test` is the caller's name.
+fn bound(test: &str, body: impl FnOnce()) {
+    if !child::in_child() {
+        child::run(test, &[]);
+        return;
+    }
+    give_up_privileges();
+    if !limit_binds() {
+        eprintln!("not run: {test}: this process may lock memory whatever its limit");
+        return;
+    }
+    body();
+}
+
+/// Root becomes nobody, and with that loses `CAP_IPC_LOCK`. Anybody else stays who they are.
+fn give_up_privileges() {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // SAFETY: changes the identity of this child only.
+    let group = unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) };
+    // SAFETY: as above.
+    let user = unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) };
+    assert_eq!((group, user), (0, 0), "root may become nobody");
+}
+
+/// False when this process locks a page although its limit is zero.
+fn limit_binds() -> bool {
+    let before = rustix::process::getrlimit(Resource::Memlock);
+    set_soft(Some(0));
+    let mode = proc::lock_mode_for(1);
+    rustix::process::setrlimit(Resource::Memlock, before).expect("a soft limit can be restored");
+    mode == LockMode::Try
+}
+
+/// Sets the soft limit, and returns the hard one.
+fn set_soft(bytes: Option<u64>) -> Option<u64> {
+    let hard = rustix::process::getrlimit(Resource::Memlock).maximum;
+    let limit = Rlimit { current: bytes, maximum: hard };
+    rustix::process::setrlimit(Resource::Memlock, limit).expect("a soft limit can be set");
+    hard
+}
+
+/// A pool that reads nothing from outside, on host memory.
+fn builder() -> PoolBuilder {
+    Pool::builder().env(false).backend(BackendChoice::Host).prefault_threads(1)
+}
+
+/// One class with a slab of `SLAB` bytes.
+fn small() -> PoolBuilder {
+    builder().class("small", 1000, 40)
+}
+
+/// What must be as before after a pool has failed or gone.
+fn readings() -> (u64, usize, u64) {
+    (proc::locked_bytes(), proc::maps(), proc::threads())
+}
+
+/// Opens a pool that the limit forbids, and checks every number and word of the error.
+fn assert_over_the_limit(builder: PoolBuilder, needed: u64, soft: u64, already: u64) {
+    let hard = rustix::process::getrlimit(Resource::Memlock).maximum;
+    let before = readings();
+    let error = builder.open().expect_err("the limit forbids it");
+    assert_eq!(readings(), before, "something is left of the failed pool");
+    let text = error.to_string();
+    let Error::MemlockLimit { needed: n, already: a, soft: s, hard: h, source, .. } = &error else {
+        panic!("needed {needed}, limit {soft}: {error}");
+    };
+    assert_eq!((*n, *s, *h), (needed, Some(soft), hard), "{text}");
+    assert_eq!(*a, already, "already locked: {text}");
+    assert_eq!(source.step, MemoryStep::Pin);
+    let code = if soft == 0 { libc::EPERM } else { libc::ENOMEM };
+    assert_eq!(source.cause, MemoryCause::Os(code), "{text}");
+    assert!(error.is_bad_input());
+    let hard = hard.map_or("unlimited hard".into(), |hard| format!("{hard} bytes hard"));
+    for word in [
+        format!("{needed} bytes of host memory"),
+        format!("{already} of them"),
+        format!("RLIMIT_MEMLOCK is {soft} bytes soft"),
+        hard,
+        "ulimit -l".into(),
+        "LimitMEMLOCK=".into(),
+        "--ulimit memlock=-1".into(),
+        "CAP_IPC_LOCK".into(),
+        "lock = \"try\"".into(),
+    ] {
+        assert!(text.contains(&word), "`{word}` is missing: {text}");
+    }
+}
+
+/// Opens a pool, checks what it says it is against the kernel, uses it and closes it.
+fn assert_opens(builder: PoolBuilder, locked: bool, slab: u64) {
+    let before = readings();
+    let pool = builder.open().unwrap();
+    assert_eq!(pool.backend(), BackendKind::Host);
+    assert_eq!(pool.is_pinned(), locked);
+    assert_eq!(pool.startup().pinned, locked);
+    let expected = if locked { slab } else { 0 };
+    assert_eq!(proc::locked_bytes() - before.0, expected, "as the kernel counts it");
+    let stats = pool.stats();
+    assert_eq!((stats.pinned, stats.pinned_bytes), (locked, expected));
+    assert_eq!(stats.mapped_bytes, slab);
+    let named = if locked { "pinned" } else { "not pinned" };
+    assert!(stats.to_string().contains(&format!("backend host, {named},")), "{stats}");
+    let mut lease = pool.try_lease(1000).unwrap();
+    assert_eq!((lease.is_pinned(), lease.is_device_accessible()), (locked, false));
+    lease.as_mut_slice().fill(7);
+    drop(lease);
+    drop(pool);
+    assert_eq!(readings(), before, "something is left of the pool");
+}
+
+/// Limits around the slab, each with every lock mode: it opens exactly when the limit allows, and
+/// else the error has the numbers, or the pool says that it is not locked.
+#[test]
+fn a_limit_around_the_slab_is_kept_to_the_page_in_every_mode() {
+    bound("a_limit_around_the_slab_is_kept_to_the_page_in_every_mode", || {
+        assert_eq!(small().plan().unwrap().pinned_bytes, SLAB);
+        let hard = rustix::process::getrlimit(Resource::Memlock).maximum;
+        let around = [0, 1, PAGE, SLAB - PAGE, SLAB - 1, SLAB, SLAB + 1, SLAB + PAGE];
+        let limits = around.map(Some).into_iter().chain([hard]);
+        for soft in limits {
+            set_soft(soft);
+            let enough = soft.is_none_or(|soft| soft >= SLAB);
+            if enough {
+                assert_opens(small().lock(LockMode::Require), true, SLAB);
+            } else {
+                let soft = soft.unwrap();
+                assert_over_the_limit(small().lock(LockMode::Require), SLAB, soft, 0);
+                assert_over_the_limit(small(), SLAB, soft, 0);
+            }
+            assert_opens(small().lock(LockMode::Try), enough, SLAB);
+            assert_opens(small().lock(LockMode::Off), false, SLAB);
+        }
+    });
+}
+
+/// The same with no limit at all, which only a raised hard limit gives.
+#[test]
+fn without_a_limit_everything_is_locked() {
+    const NAME: &str = "without_a_limit_everything_is_locked";
+    if child::in_child() {
+        let unlimited = Rlimit { current: None, maximum: None };
+        if rustix::process::setrlimit(Resource::Memlock, unlimited).is_err() {
+            eprintln!("not run: {NAME}: the hard limit cannot be raised");
+            return;
+        }
+    }
+    bound(NAME, || {
+        assert_opens(small(), true, SLAB);
+        assert_opens(small().lock(LockMode::Try), true, SLAB);
+        assert_opens(small().lock(LockMode::Off), false, SLAB);
+        set_soft(Some(PAGE));
+        let error = small().open().unwrap_err().to_string();
+        assert!(error.contains("4096 bytes soft and unlimited hard"), "{error}");
+    });
+}
+
+/// Containers allow 64 KiB or 8 MiB, and 'cannot allocate memory' said nothing about why.
+///
+/// Case limits-1.
+#[test]
+fn the_default_limit_of_a_container_is_named_with_its_remedy() {
+    bound("the_default_limit_of_a_container_is_named_with_its_remedy", || {
+        let wanted = 64 << 20;
+        let pool = || builder().class("frame", 4 << 20, 16);
+        for soft in [64 << 10, 8 << 20] {
+            set_soft(Some(soft));
+            assert_over_the_limit(pool(), wanted, soft, 0);
+            assert_opens(pool().lock(LockMode::Try), false, wanted);
+        }
+    });
+}
+
+/// A slab that is locked in several calls and fails in a later one: what was locked is named, and
+/// unlocked again.
+#[test]
+fn a_failure_in_a_later_chunk_unlocks_the_earlier_ones() {
+    bound("a_failure_in_a_later_chunk_unlocks_the_earlier_ones", || {
+        let chunk = 16 * PAGE;
+        let pool = || builder().class("chunks", 4096, 64).pin_chunk(chunk);
+        assert_eq!(pool().plan().unwrap().classes[0].chunk_bytes as u64, chunk);
+        for chunks in 0..4 {
+            for extra in [0, PAGE, chunk - 1] {
+                let soft = chunks * chunk + extra;
+                set_soft(Some(soft));
+                assert_over_the_limit(pool(), 4 * chunk, soft, chunks * chunk);
+                assert_opens(pool().lock(LockMode::Try), false, 4 * chunk);
+            }
+        }
+        set_soft(Some(4 * chunk));
+        assert_opens(pool(), true, 4 * chunk);
+    });
+}
+
+#[test]
+fn when_only_the_second_class_does_not_fit_the_first_is_unlocked() {
+    bound("when_only_the_second_class_does_not_fit_the_first_is_unlocked", || {
+        let pool = || builder().class("large", 64 << 10, 2).class("small", 4096, 4);
+        let (small, total) = (4 * PAGE, 4 * PAGE + (128 << 10));
+        for soft in [small, small + PAGE, total - PAGE] {
+            set_soft(Some(soft));
+            assert_over_the_limit(pool(), total, soft, small);
+            // Leniently each class is what it could become, and says so.
+            let before = readings();
+            let open = pool().lock(LockMode::Try).open().unwrap();
+            assert!(!open.is_pinned());
+            assert!(open.try_lease(4096).unwrap().is_pinned());
+            assert!(!open.try_lease(4097).unwrap().is_pinned());
+            assert_eq!(open.stats().pinned_bytes, small);
+            assert_eq!(proc::locked_bytes() - before.0, small);
+            drop(open);
+            assert_eq!(readings(), before);
+        }
+        set_soft(Some(total));
+        assert_opens(pool(), true, total);
+    });
+}
+
+/// A pool beside another one that fits alone: the limit is the cause all the same, and is named.
+#[test]
+fn what_the_process_has_locked_already_counts() {
+    bound("what_the_process_has_locked_already_counts", || {
+        set_soft(Some(SLAB + PAGE));
+        let first = small().open().unwrap();
+        assert_eq!(proc::locked_bytes(), SLAB);
+        let before = readings();
+        let error = small().open().expect_err("two slabs exceed the limit");
+        assert_eq!(readings(), before, "the first pool keeps its memory, the second leaves none");
+        let text = error.to_string();
+        assert!(matches!(error, Error::MemlockLimit { .. }), "the limit is not named: {text}");
+        for word in [SLAB.to_string(), (SLAB + PAGE).to_string(), "RLIMIT_MEMLOCK".into()] {
+            assert!(text.contains(&word), "`{word}` is missing: {text}");
+        }
+        assert!(first.try_lease(1000).unwrap().is_pinned());
+        drop(first);
+        assert_opens(small(), true, SLAB);
+    });
+}
+
+/// `max_pinned` holds before anything is asked of the system, whatever the limit.
+#[test]
+fn more_than_max_pinned_is_refused_before_anything_is_mapped() {
+    let before = readings();
+    let error = small().max_pinned(SLAB - 1).open().unwrap_err();
+    assert!(matches!(error, Error::Config(_)), "{error}");
+    for word in [SLAB.to_string(), format!("max_pinned is {}", SLAB - 1)] {
+        assert!(error.to_string().contains(&word), "`{word}` is missing: {error}");
+    }
+    let pool = small().max_pinned(SLAB).memory(Heap::claiming_locked()).open().unwrap();
+    assert_eq!((pool.stats().pinned_bytes, pool.stats().cap_bytes), (SLAB, SLAB));
+    drop(pool);
+    assert_eq!(proc::locked_bytes(), before.0);
+}
+
+/// Locked bytes as the kernel counts them exceed the configured bytes by less than a page per slab.
+#[test]
+fn locked_bytes_are_the_configured_bytes_to_the_page() {
+    const NAME: &str = "locked_bytes_are_the_configured_bytes_to_the_page";
+    if !child::in_child() {
+        child::run(NAME, &[]);
+        return;
+    }
+    let classes: [&[(usize, usize)]; 7] = [
+        &[(6_220_800, 32)],
+        &[(3_110_400, 7)],
+        &[(24_883_200, 3)],
+        &[(64, 1)],
+        &[(4096, 1), (8192, 3)],
+        &[(64, 65), (192, 333), (6_220_800, 2), (12_441_600, 1)],
+        &[(1_000_000, 5), (1_000_064, 5), (46_489_728, 1)],
+    ];
+    for classes in classes {
+        let pool = classes.iter().fold(builder(), |builder, (size, count)| {
+            builder.class(&format!("c{size}"), *size, *count)
+        });
+        let configured: usize = classes.iter().map(|(size, count)| size * count).sum();
+        let planned = pool.plan().unwrap();
+        if proc::lock_mode_for(usize::try_from(planned.pinned_bytes).unwrap()) == LockMode::Try {
+            eprintln!("not run: {NAME}: {configured} bytes exceed the locked-memory limit");
+            continue;
+        }
+        let before = proc::locked_bytes();
+        let pool = pool.open().unwrap();
+        let locked = proc::locked_bytes() - before;
+        assert_eq!(locked, planned.pinned_bytes, "{classes:?}");
+        assert_eq!(locked, pool.stats().pinned_bytes);
+        let excess = locked - configured as u64;
+        assert!(excess < PAGE * classes.len() as u64, "{excess} bytes too many for {classes:?}");
+        drop(pool);
+        assert_eq!(proc::locked_bytes(), before);
+    }
+}
