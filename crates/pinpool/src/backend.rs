@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::config::{BackendChoice, LockMode, PoolConfig};
+use crate::config::{BackendChoice, PoolConfig};
 use crate::error::Error;
-use crate::memory::{BackendKind, Mlock, PageLock};
+use crate::memory::{BackendKind, LockMode, Mlock, PageLock};
 
 /// The memory to stand on.
 pub(crate) struct Chosen {

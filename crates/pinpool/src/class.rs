@@ -291,7 +291,8 @@ impl Class {
     /// A copy on one of this class's slots was queued.
     #[cfg(feature = "cuda")]
     pub(crate) fn copy_started(&self) {
-        self.counters.copies_started.fetch_add(1, Ordering::AcqRel);
+        let count = if crate::seeded::bug("double-count") { 2 } else { 1 };
+        self.counters.copies_started.fetch_add(count, Ordering::AcqRel);
     }
 
     /// A copy is complete as the host sees it.
@@ -313,7 +314,7 @@ impl Class {
 
     /// Lets the slab go. Called once, when every slot is home.
     fn release_memory(&self) {
-        if crate::seeded::bug("drop-order") {
+        if crate::seeded::bug("late-unmap") {
             return;
         }
         let slab = self.slab.lock().take();

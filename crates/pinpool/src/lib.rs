@@ -26,6 +26,7 @@
 
 mod backend;
 mod budget;
+mod builder;
 mod class;
 mod config;
 #[cfg(feature = "cuda")]
@@ -51,17 +52,17 @@ mod waiters;
 #[cfg(feature = "cuda")]
 pub use cudarc;
 
+pub use builder::PoolBuilder;
 pub use bytemuck::Pod;
 pub use config::{
-    ALIGN_DEFAULT, BackendChoice, ClassConfig, LockMode, PIN_CHUNK_DEFAULT, PoolBuilder,
-    PoolConfig, THREADS_MAX, Threads,
+    ALIGN_DEFAULT, BackendChoice, ClassConfig, PIN_CHUNK_DEFAULT, PoolConfig, THREADS_MAX, Threads,
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, Origin};
 pub use frame::{FrameFormat, FrameSpec};
 pub use lease::{Lease, Tag};
 pub use memory::{
-    BackendKind, Heap, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock, PageLock, Pinned,
-    Region,
+    BackendKind, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock, PageLock,
+    Pinned, Region,
 };
 pub use plan::{ClassPlan, Plan};
 pub use pool::{CloseReport, Pool, StartupReport};

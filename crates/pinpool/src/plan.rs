@@ -4,9 +4,10 @@ use std::fmt;
 
 use bytesize::ByteSize;
 
-use crate::config::{BackendChoice, ClassConfig, LockMode, PoolConfig, THREADS_MAX, Threads};
+use crate::config::{BackendChoice, ClassConfig, PoolConfig, THREADS_MAX, Threads};
 use crate::error::{ClassName, ConfigError, Error, Origin};
 use crate::free_list::SLOTS_MAX;
+use crate::memory::LockMode;
 use crate::memory::limits::{Memlock, page_size};
 use crate::size_class::CLASSES_MAX;
 

@@ -9,7 +9,6 @@ use bytemuck::Pod;
 
 use crate::backend;
 use crate::class::ClassRef;
-use crate::config::PoolBuilder;
 use crate::error::{ClassName, Error, LeaseError};
 use crate::lease::{Lease, Tag};
 use crate::memory::limits::locked_now;
@@ -73,21 +72,6 @@ impl CloseReport {
 }
 
 impl Pool {
-    /// Starts a configuration.
-    pub fn builder() -> PoolBuilder {
-        PoolBuilder::default()
-    }
-
-    /// Opens a pool from a TOML file and the `PINPOOL_*` variables.
-    ///
-    /// # Errors
-    ///
-    /// As [`PoolBuilder::open`].
-    #[cfg(feature = "config")]
-    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Self, Error> {
-        Self::builder().file(path).open()
-    }
-
     /// Opens a pool as planned, on the given memory or on the configured backend.
     pub(crate) fn open_plan(plan: Plan, memory: Option<Arc<dyn PageLock>>) -> Result<Self, Error> {
         let start = Instant::now();

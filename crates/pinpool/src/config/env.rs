@@ -7,7 +7,7 @@ use crate::error::{ConfigError, Origin};
 /// Reads the variables: `PINPOOL_<KEY>` for a key of `[pool]`, and `PINPOOL_CLASS_<NAME>_<KEY>`
 /// for one of an existing class, its name in capitals with every other character than letters and
 /// digits written as `_`.
-pub(super) fn read(
+pub(crate) fn read(
     variables: impl Iterator<Item = (String, String)>,
     class_names: &[String],
 ) -> Result<Layer, ConfigError> {

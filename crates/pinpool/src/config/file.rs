@@ -12,7 +12,7 @@ use super::value::{BadValue, Raw};
 use crate::error::{ConfigError, Error, Origin};
 
 /// Reads a file.
-pub(super) fn read(path: &Path) -> Result<Layer, Error> {
+pub(crate) fn read(path: &Path) -> Result<Layer, Error> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         ConfigError::new(
             Origin::File { path: Some(path.into()), line: 0 },
@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path) -> Result<Layer, Error> {
 }
 
 /// Reads text; `path` is for messages only.
-pub(super) fn parse(text: &str, path: Option<&Path>) -> Result<Layer, Error> {
+pub(crate) fn parse(text: &str, path: Option<&Path>) -> Result<Layer, Error> {
     let source = Source { text, path: path.map(Path::to_path_buf) };
     let table = DeTable::parse(text)
         .map_err(|error| source.error(error.span().unwrap_or(0..0), error.message().to_owned()))?;

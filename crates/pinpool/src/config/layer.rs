@@ -1,28 +1,29 @@
 //! What one source says: any subset of the options. Layers are merged, later ones winning.
 
 use super::value::{self, BadValue, Raw};
-use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, LockMode, PoolConfig, Threads};
+use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, PoolConfig, Threads};
 use crate::free_list::SLOTS_MAX;
+use crate::memory::LockMode;
 
 /// The options that one source sets.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Layer {
-    pub(super) backend: Option<BackendChoice>,
-    pub(super) device: Option<u32>,
-    pub(super) max_pinned: Option<u64>,
-    pub(super) lock: Option<LockMode>,
-    pub(super) prefault_threads: Option<Threads>,
-    pub(super) pin_chunk: Option<u64>,
-    pub(super) classes: Vec<ClassLayer>,
+pub(crate) struct Layer {
+    pub(crate) backend: Option<BackendChoice>,
+    pub(crate) device: Option<u32>,
+    pub(crate) max_pinned: Option<u64>,
+    pub(crate) lock: Option<LockMode>,
+    pub(crate) prefault_threads: Option<Threads>,
+    pub(crate) pin_chunk: Option<u64>,
+    pub(crate) classes: Vec<ClassLayer>,
 }
 
 /// The options that one source sets for one class.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ClassLayer {
-    pub(super) name: String,
-    pub(super) size: Option<u64>,
-    pub(super) count: Option<u64>,
-    pub(super) align: Option<u64>,
+pub(crate) struct ClassLayer {
+    pub(crate) name: String,
+    pub(crate) size: Option<u64>,
+    pub(crate) count: Option<u64>,
+    pub(crate) align: Option<u64>,
 }
 
 /// The keys of `[pool]`.
@@ -50,7 +51,7 @@ impl Layer {
     }
 
     /// Lays `over` on top: its values win, and its classes change those of the same name.
-    pub(super) fn merge(&mut self, over: Self) {
+    pub(crate) fn merge(&mut self, over: Self) {
         fn take<T>(under: &mut Option<T>, over: Option<T>) {
             if over.is_some() {
                 *under = over;
@@ -76,7 +77,7 @@ impl Layer {
 
     /// Fills in the defaults. A class without size or count keeps a zero, which the plan refuses
     /// by name.
-    pub(super) fn into_config(self) -> PoolConfig {
+    pub(crate) fn into_config(self) -> PoolConfig {
         let defaults = PoolConfig::with_defaults();
         PoolConfig {
             backend: self.backend.unwrap_or(defaults.backend),

@@ -1,15 +1,14 @@
 //! What the user may say about a pool: the options, their defaults and why.
 
-mod builder;
-mod env;
+pub(crate) mod env;
 #[cfg(feature = "config")]
-mod file;
-mod layer;
+pub(crate) mod file;
+pub(crate) mod layer;
 mod value;
 
-pub use builder::PoolBuilder;
-
 use std::fmt;
+
+use crate::memory::LockMode;
 
 /// An effective configuration: every option with the value that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,18 +62,6 @@ pub enum BackendChoice {
     Host,
 }
 
-/// Whether host memory is locked in RAM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LockMode {
-    /// Locked, or the pool does not open.
-    #[default]
-    Require,
-    /// Locked if the limits allow; else the pool opens unlocked and says so.
-    Try,
-    /// Not locked, and never registered with a GPU either.
-    Off,
-}
-
 /// A number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
@@ -108,24 +95,15 @@ impl PoolConfig {
     }
 }
 
-/// Writes the names that configuration files use.
-macro_rules! display_as {
-    ($type:ty: $($variant:ident => $name:literal),+ $(,)?) => {
-        impl $type {
-            /// The names, as a configuration file spells them.
-            pub(crate) const NAMES: &[(Self, &str)] = &[$((Self::$variant, $name)),+];
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(match self { $(Self::$variant => $name),+ })
-            }
-        }
-    };
+impl fmt::Display for BackendChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Cuda => "cuda",
+            Self::Host => "host",
+        })
+    }
 }
-
-display_as!(BackendChoice: Auto => "auto", Cuda => "cuda", Host => "host");
-display_as!(LockMode: Require => "require", Try => "try", Off => "off");
 
 impl fmt::Display for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

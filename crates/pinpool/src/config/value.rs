@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use bytesize::ByteSize;
 
-use super::{BackendChoice, LockMode, THREADS_MAX, Threads};
+use super::{BackendChoice, THREADS_MAX, Threads};
+use crate::memory::LockMode;
 
 /// A value as the user wrote it.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +59,11 @@ pub(super) fn number(raw: Raw<'_>, min: u64, max: u64) -> Value<u64> {
 
 /// A backend's name.
 pub(super) fn backend(raw: Raw<'_>) -> Value<BackendChoice> {
-    choice(raw, BackendChoice::NAMES, &["auto", "cuda", "host"])
+    choice(
+        raw,
+        &[BackendChoice::Auto, BackendChoice::Cuda, BackendChoice::Host],
+        &["auto", "cuda", "host"],
+    )
 }
 
 /// A lock mode; a boolean means `require` or `off`.
@@ -66,7 +71,11 @@ pub(super) fn lock(raw: Raw<'_>) -> Value<LockMode> {
     match raw {
         Raw::Boolean(true) | Raw::Text("true") => Ok(LockMode::Require),
         Raw::Boolean(false) | Raw::Text("false") => Ok(LockMode::Off),
-        _ => choice(raw, LockMode::NAMES, &["require", "try", "off"]),
+        _ => choice(
+            raw,
+            &[LockMode::Require, LockMode::Try, LockMode::Off],
+            &["require", "try", "off"],
+        ),
     }
 }
 
@@ -80,18 +89,16 @@ pub(super) fn threads(raw: Raw<'_>) -> Value<Threads> {
     Ok(Threads::Count(usize::try_from(count).unwrap_or(THREADS_MAX)))
 }
 
-fn choice<T: Copy>(raw: Raw<'_>, names: &[(T, &str)], valid: &'static [&'static str]) -> Value<T> {
+/// The value whose name, at the same place of `valid`, is given.
+fn choice<T: Copy>(raw: Raw<'_>, values: &[T], valid: &'static [&'static str]) -> Value<T> {
     let Raw::Text(text) = raw else {
-        return Err(BadValue {
-            problem: "expected a name in quotes".into(),
-            wrong: String::new(),
-            valid,
-        });
+        let problem = "expected a name in quotes".into();
+        return Err(BadValue { problem, wrong: String::new(), valid });
     };
-    names.iter().find(|(_, name)| *name == text).map(|(value, _)| *value).ok_or_else(|| BadValue {
-        problem: format!("unknown value '{text}'"),
-        wrong: text.into(),
-        valid,
+    let named = values.iter().zip(valid).find(|(_, name)| **name == text);
+    named.map(|(value, _)| *value).ok_or_else(|| {
+        let problem = format!("unknown value '{text}'");
+        BadValue { problem, wrong: text.into(), valid }
     })
 }
 

@@ -194,8 +194,11 @@ impl<T: Pod> InFlight<T> {
 impl<T: Pod> Drop for InFlight<T> {
     fn drop(&mut self) {
         if self.lease.is_some() {
+            let wait = |flight: &Self| {
+                if crate::seeded::bug("no-wait") { Ok(()) } else { flight.event.wait() }
+            };
             // A failure was logged and counted; the slot is quarantined.
-            drop(self.settle(|flight| flight.event.wait()));
+            drop(self.settle(wait));
         }
     }
 }

@@ -1,8 +1,21 @@
 //! The host backend: anonymous memory locked in RAM with `mlock`, for machines without a GPU.
 
-use super::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region, mapping};
-use crate::config::LockMode;
+use std::fmt;
 use std::ptr::NonNull;
+
+use super::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region, mapping};
+
+/// Whether host memory is locked in RAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LockMode {
+    /// Locked, or the pool does not open.
+    #[default]
+    Require,
+    /// Locked if the limits allow; else the pool opens unlocked and says so.
+    Try,
+    /// Not locked, and never registered with a GPU either.
+    Off,
+}
 
 /// Host memory that is mapped, populated and locked.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +27,16 @@ impl Mlock {
     /// With `LockMode::Try` a refused lock leaves the memory unlocked; with `Off` nothing is locked.
     pub fn new(mode: LockMode) -> Self {
         Self { mode }
+    }
+}
+
+impl fmt::Display for LockMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Require => "require",
+            Self::Try => "try",
+            Self::Off => "off",
+        })
     }
 }
 

@@ -7,7 +7,7 @@ mod mlock;
 
 pub use heap::Heap;
 pub use limits::Memlock;
-pub use mlock::Mlock;
+pub use mlock::{LockMode, Mlock};
 
 use std::fmt;
 use std::io;

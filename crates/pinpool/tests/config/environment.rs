@@ -34,7 +34,7 @@ fn alone(test: &str, body: impl FnOnce()) {
     }
     for (name, _) in std::env::vars_os() {
         if name.as_bytes().starts_with(b"PINPOOL_") {
-            // SAFETY: the child runs this one test on its only thread.
+            // SAFETY: the child runs this one test; its only other thread waits for it.
             unsafe { std::env::remove_var(name) };
         }
     }
@@ -44,7 +44,7 @@ fn alone(test: &str, body: impl FnOnce()) {
 /// What `check` returns while these variables are set.
 fn with<T>(variables: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)], check: impl FnOnce() -> T) -> T {
     for (name, value) in variables {
-        // SAFETY: the child runs this one test on its only thread.
+        // SAFETY: the child runs this one test; its only other thread waits for it.
         unsafe { std::env::set_var(name, value) };
     }
     let result = check();

@@ -126,7 +126,13 @@ fn typed_leases_go_up_and_come_down() {
     let lease = pool.try_lease_of::<f32>(1).expect("a slot");
     let lease = lease.download(&device, &stream).expect("queued").wait().expect("copied");
     assert_eq!(lease.len(), 1000, "a download sets the length");
-    assert!(lease.as_slice().iter().enumerate().all(|(at, value)| *value == at as f32 * 0.5));
+    assert!(
+        lease
+            .as_slice()
+            .iter()
+            .enumerate()
+            .all(|(at, value)| value.to_bits() == (at as f32 * 0.5).to_bits())
+    );
 }
 
 fn every_slot_of_every_chunk_copies() {

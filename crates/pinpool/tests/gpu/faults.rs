@@ -162,5 +162,6 @@ fn driver() -> fakecuda::Control {
 /// No memory was given up while a copy used it, and none is left registered.
 fn no_harm_done() {
     assert_eq!(driver().violations(), 0, "memory was given up under a running copy");
+    assert_eq!(driver().overwrites(), 0, "memory was written under a queued copy");
     assert_eq!(driver().pinned_bytes(), 0, "memory was left registered");
 }

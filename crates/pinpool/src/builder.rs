@@ -5,12 +5,29 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::layer::{ClassLayer, Layer};
-use super::{BackendChoice, ClassConfig, LockMode, PoolConfig, Threads, env};
+use crate::config::layer::{ClassLayer, Layer};
+use crate::config::{BackendChoice, ClassConfig, PoolConfig, Threads, env};
 use crate::error::{ConfigError, Error, Origin};
-use crate::memory::PageLock;
+use crate::memory::{LockMode, PageLock};
 use crate::plan::Plan;
 use crate::pool::Pool;
+
+impl Pool {
+    /// Starts a configuration.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
+
+    /// Opens a pool from a TOML file and the `PINPOOL_*` variables.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolBuilder::open`].
+    #[cfg(feature = "config")]
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Self, Error> {
+        Self::builder().file(path).open()
+    }
+}
 
 /// Collects options and opens a [`Pool`].
 ///
@@ -186,8 +203,8 @@ impl PoolBuilder {
     fn source_layer(&self) -> Result<Layer, Error> {
         match &self.source {
             None => Ok(Layer::default()),
-            Some(Source::File(path)) => super::file::read(path),
-            Some(Source::Text(text)) => super::file::parse(text, None),
+            Some(Source::File(path)) => crate::config::file::read(path),
+            Some(Source::Text(text)) => crate::config::file::parse(text, None),
         }
     }
 

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Runs the GPU tests and the benchmarks on a host with a GPU; `scripts/gpu-host` copies this file
+# into its folder as `run`. Needs bash and coreutils, no Rust, no network.
+#
+#   OUT=folder ./run [cuda|host]     (default: ./out, cuda; host only tries the script itself)
+#
+# Leaves eight files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, gpu-tests.txt,
+# bench-lease.txt, bench-frame-churn.txt, examples.txt, log.txt. Every step is bounded; all of them
+# together by ten minutes. A failing step does not stop the others, but the status is then 1.
+# shellcheck disable=SC2317 # the functions are called by name, through `step`
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=scripts/lib.sh
+source "$here/lib.sh"
+
+backend=${1:-cuda}
+[[ $backend == cuda || $backend == host ]] || die "the backend is cuda or host, not '$backend'"
+mkdir -p "${OUT:-out}"
+out=$(cd "${OUT:-out}" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# Criterion keeps its history there, and not in $OUT.
+export CRITERION_HOME=$scratch/criterion
+
+# within SECONDS COMMAND...: stops it there.
+within() {
+    timeout --kill-after=5 "$@"
+}
+
+machine() {
+    printf 'commit %s\n' "$(cat "$here/commit")"
+    uname -srm
+    printf '%s cores, ' "$(nproc)"
+    grep MemTotal /proc/meminfo
+    if command -v nvidia-smi >/dev/null; then
+        within 30 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+    else
+        echo 'no nvidia-smi'
+    fi
+}
+
+# Virtual machines with GPUs often get their memory from the host page by page, on first touch,
+# which would be measured instead of pinning. `tail` keeps what it reads until its input ends, so
+# this touches 4 GiB, or half of what there is, before anything is timed.
+touch_memory() {
+    local mib
+    mib=$(awk '$1 == "MemAvailable:" { print ($2 > 8388608 ? 4096 : int($2 / 2048)) }' /proc/meminfo)
+    head -c "${mib}M" /dev/zero | within 45 tail -c "${mib}M" >/dev/null
+    printf 'touched %d MiB\n' "$mib"
+}
+
+# The tests count only if some ran: where they find no device they say so and do not pass.
+gpu_tests() {
+    local report=$out/gpu-tests.txt
+    within 150 "$here/gpu" --nocapture 2>&1 | tee "$report"
+    if [[ $backend == host ]]; then return; fi
+    if grep -F 'not run: no CUDA device' "$report" >/dev/null ||
+        ! grep -E '^test result: ok\. [1-9][0-9]* passed' "$report" >/dev/null; then
+        echo 'no GPU test ran'
+        return 1
+    fi
+}
+
+frames() {
+    within 75 "$here/pinpool" bench frames --backend "$backend" --frame "$1" \
+        --json "$out/frames-$1.json"
+}
+
+copy() {
+    within 60 "$here/pinpool" bench copy --json "$out/copy.json"
+    # It says so and succeeds where there is no GPU.
+    [[ -s $out/copy.json ]]
+}
+
+criterion() {
+    local bench=$1 report=$2 seconds=$3
+    within "$seconds" "$here/$bench" --bench --noplot \
+        --warm-up-time 0.3 --measurement-time 1 --sample-size 10 >"$out/$report" 2>&1 ||
+        { tail -n 20 "$out/$report"; return 1; }
+    grep -c 'time: ' "$out/$report" | sed 's/$/ benchmarks/'
+}
+
+# noise_clip FILE: 30 frames of 1080p noise, for hosts without ffmpeg.
+noise_clip() {
+    printf 'YUV4MPEG2 W1920 H1080 F30:1 C420jpeg\n'
+    for _ in {1..30}; do
+        printf 'FRAME\n'
+        head -c 3110400 /dev/urandom
+    done
+}
+
+examples() {
+    local report=$out/examples.txt
+    noise_clip >"$scratch/noise.y4m"
+    export PINPOOL_BACKEND=$backend
+    {
+        within 20 "$here/quickstart" &&
+            within 20 "$here/config_file" "$here/pool.toml" &&
+            within 40 "$here/video_pipeline" "$scratch/noise.y4m"
+    } >"$report" 2>&1 || { cat "$report"; return 1; }
+    cat "$report"
+}
+
+all_steps() {
+    step 'machine' machine
+    step 'touch memory' touch_memory
+    step 'GPU tests' gpu_tests
+    step 'frames, 1080p RGB' frames 1080p-rgb
+    step 'frames, 4K RGB' frames 4k-rgb
+    # Without a GPU there is nothing to copy to.
+    [[ $backend == host ]] || step 'copy bandwidth' copy
+    step 'bench: lease' criterion lease bench-lease.txt 90
+    step 'bench: frame churn' criterion frame_churn bench-frame-churn.txt 60
+    step 'examples' examples
+    steps_verdict
+}
+
+# Not `all_steps || …`, which would switch errexit off inside it.
+set +e
+all_steps 2>&1 | tee "$out/log.txt"
+exit "${PIPESTATUS[0]}"
