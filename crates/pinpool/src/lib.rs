@@ -70,3 +70,8 @@ pub use size_class::ClassId;
 pub use slab::StartupTimes;
 pub use stats::{ClassStats, PoolStats};
 pub use view::{LeaseView, LeaseViewMut};
+
+/// The README's code, tested.
+#[cfg(all(doctest, feature = "cuda", feature = "config"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
