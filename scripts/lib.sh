@@ -37,6 +37,11 @@ steps_verdict() {
     return 1
 }
 
+# target_folder: where cargo builds, whatever the environment and configuration make of it.
+target_folder() {
+    cargo metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
+}
+
 die() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1

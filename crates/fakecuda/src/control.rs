@@ -57,10 +57,13 @@ pub fn install(dir: &Path) -> io::Result<PathBuf> {
     let dir = std::fs::canonicalize(dir)?;
     for name in DRIVER_NAMES {
         let link = dir.join(name);
-        match std::fs::remove_file(&link) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => std::os::unix::fs::symlink(&library, &link)?,
+        if std::fs::read_link(&link).is_ok_and(|target| target == library) {
+            continue;
         }
+        // By renaming: another thread that installs at the same time must not find it half done.
+        let fresh = dir.join(format!("{name}.{:?}", std::thread::current().id()));
+        std::os::unix::fs::symlink(&library, &fresh)?;
+        std::fs::rename(&fresh, &link)?;
     }
     Ok(dir)
 }

@@ -169,9 +169,9 @@ impl PoolBuilder {
             let mut names: Vec<String> = classes.map(|class| class.name.clone()).collect();
             names.sort_unstable();
             names.dedup();
-            // A value that is no Unicode is no valid value either: let it be refused by name.
-            let variables = std::env::vars_os().filter_map(|(name, value)| {
-                Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+            // What is no Unicode is no valid name or value either: let it be refused by name.
+            let variables = std::env::vars_os().map(|(name, value)| {
+                (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
             });
             layer.merge(env::read(variables, &names)?);
         }

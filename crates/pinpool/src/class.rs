@@ -264,7 +264,13 @@ impl Class {
         let read = || {
             let finished = self.counters.copies_finished.load(Ordering::Acquire);
             let quarantined = self.quarantined();
-            let list = self.list.census();
+            let list = if self.list.is_closed() {
+                // Slots that are home are no longer in the list, but counted here.
+                let out = u32::try_from(self.lifetime.still_out()).unwrap_or(self.slots);
+                (self.slots.saturating_sub(out), 0)
+            } else {
+                self.list.census()
+            };
             let started = self.counters.copies_started.load(Ordering::Acquire);
             (list, started, finished, quarantined)
         };

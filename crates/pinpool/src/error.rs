@@ -162,15 +162,23 @@ impl ConfigError {
 
     /// Adds the valid name that `wrong` resembles, or all of them.
     pub(crate) fn nearest(self, wrong: &str, valid: &[&str]) -> Self {
+        self.nearest_prefixed("", wrong, valid)
+    }
+
+    /// As `nearest`, for names that share a prefix which is not part of `wrong` and `valid`.
+    pub(crate) fn nearest_prefixed(self, prefix: &str, wrong: &str, valid: &[&str]) -> Self {
         let best = valid
             .iter()
             .map(|name| (strsim::jaro_winkler(wrong, name), *name))
             .max_by(|a, b| a.0.total_cmp(&b.0));
         match best {
             Some((likeness, name)) if likeness > 0.75 => {
-                self.help(format!("did you mean '{name}'?"))
+                self.help(format!("did you mean '{prefix}{name}'?"))
             }
-            _ => self.help(format!("valid: {}", valid.join(", "))),
+            _ => {
+                let names: Vec<_> = valid.iter().map(|name| format!("{prefix}{name}")).collect();
+                self.help(format!("valid: {}", names.join(", ")))
+            }
         }
     }
 

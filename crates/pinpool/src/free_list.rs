@@ -147,7 +147,7 @@ impl<M> FreeList<M> {
     /// Refuses everything from now on and returns how many free slots were taken out, or `None` if
     /// it was closed before. Callers do not race each other: they hold the waiters' lock.
     pub(crate) fn close(&self) -> Option<u32> {
-        if self.shards[0].head.load(Ordering::Acquire) & CLOSED != 0 {
+        if self.is_closed() {
             return None;
         }
         let mut taken = 0;
@@ -171,6 +171,11 @@ impl<M> FreeList<M> {
             }
         }
         Some(taken)
+    }
+
+    /// True once `close` began.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shards[0].head.load(Ordering::Acquire) & CLOSED != 0
     }
 
     /// How many slots are free, and a stamp that changes with every push and pop.

@@ -255,7 +255,7 @@ impl Pool {
     /// The CUDA context that the memory is pinned for, on the cuda backend.
     #[cfg(feature = "cuda")]
     pub fn cuda_context(&self) -> Option<&Arc<cudarc::driver::CudaContext>> {
-        self.handle.shared.memory.cuda_context()
+        Some(crate::cuda::CudaPages::of(&*self.handle.shared.memory)?.context())
     }
 
     /// Closes the pool for all its clones: waiters wake with [`LeaseError::Closed`], no lease

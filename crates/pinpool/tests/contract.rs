@@ -28,7 +28,7 @@ const PIN_CHUNKS: [u64; 2] = [1, pinpool::PIN_CHUNK_DEFAULT];
 const CLASSES: [usize; 2] = [1, 12];
 
 #[test]
-fn every_pair_of_options_keeps_the_contract() {
+fn heap_and_mlock_keep_the_contract() {
     let rows = pairwise([MEMORIES.len(), WRAPPERS.len(), THREADS.len(), 2, CLASSES.len()]);
     let mode = proc::lock_mode_for(4 << 20);
     println!("mlock is tested with lock = {mode}");

@@ -4,15 +4,16 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    clippy::print_stderr,
-    reason = "a failed unwrap is a failed test, and a check that cannot run says so"
+    reason = "a failed unwrap is a failed test"
 )]
+
+mod support;
 
 use std::time::Duration;
 
 use pinpool::{BackendChoice, Error, Lease, LockMode, MemoryStep, Mlock, Pool, PoolBuilder};
 use pinpool_testkit::scripted::{Counted, Fault, Faulty, STEPS};
-use pinpool_testkit::{child, proc, stamp};
+use pinpool_testkit::{proc, stamp};
 
 /// Lives of a pool per test.
 const CYCLES: u64 = 1000;
@@ -24,11 +25,7 @@ fn alone(test: &str, body: impl FnOnce()) {
     // come and go by themselves.
     const STEADY: [(&str, &str); 2] =
         [("MALLOC_ARENA_MAX", "1"), ("GLIBC_TUNABLES", "glibc.pthread.stack_cache_size=0")];
-    if child::in_child() {
-        body();
-    } else {
-        child::run(test, &STEADY);
-    }
+    support::alone(test, &STEADY, body);
 }
 
 /// Two classes on host memory, several chunks, a prefault thread besides the caller.
@@ -316,7 +313,7 @@ fn a_forgotten_lease_costs_its_class_and_is_reported() {
         assert_eq!(proc::locked_bytes() - before.locked_bytes, locked);
         assert_eq!(proc::threads(), before.threads);
         if proc::lock_mode_for(BYTES) == LockMode::Try {
-            eprintln!("not run: locked bytes of a forgotten lease: the limit is too small");
+            support::not_run("locked bytes of a forgotten lease: the limit is too small");
         } else {
             assert_eq!(locked, 3 * 8192);
         }

@@ -6,15 +6,17 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    clippy::print_stderr,
-    reason = "a failed unwrap is a failed test, and a check that cannot run says so"
+    reason = "a failed unwrap is a failed test"
 )]
+
+mod support;
 
 use pinpool::{
     BackendChoice, BackendKind, Error, Heap, LockMode, MemoryCause, MemoryStep, Pool, PoolBuilder,
 };
 use pinpool_testkit::{child, proc};
 use rustix::process::{Resource, Rlimit};
+use support::{alone, not_run};
 
 const PAGE: u64 = 4096;
 /// 1,000 is no multiple of a page, the slab of 40 is: 10 pages of 1,024-byte slots.
@@ -22,16 +24,14 @@ const SLAB: u64 = 10 * PAGE;
 
 /// Runs `body` in a child of its own that the locked-memory limit binds; `test` is the caller's name.
 fn bound(test: &str, body: impl FnOnce()) {
-    if !child::in_child() {
-        child::run(test, &[]);
-        return;
-    }
-    give_up_privileges();
-    if !limit_binds() {
-        eprintln!("not run: {test}: this process may lock memory whatever its limit");
-        return;
-    }
-    body();
+    alone(test, &[], || {
+        give_up_privileges();
+        if limit_binds() {
+            body();
+        } else {
+            not_run(&format!("{test}: this process may lock memory whatever its limit"));
+        }
+    });
 }
 
 /// Root becomes nobody, and with that loses `CAP_IPC_LOCK`. Anybody else stays who they are.
@@ -166,7 +166,7 @@ fn without_a_limit_everything_is_locked() {
     if child::in_child() {
         let unlimited = Rlimit { current: None, maximum: None };
         if rustix::process::setrlimit(Resource::Memlock, unlimited).is_err() {
-            eprintln!("not run: {NAME}: the hard limit cannot be raised");
+            not_run(&format!("{NAME}: the hard limit cannot be raised"));
             return;
         }
     }
@@ -177,6 +177,23 @@ fn without_a_limit_everything_is_locked() {
         set_soft(Some(PAGE));
         let error = small().open().unwrap_err().to_string();
         assert!(error.contains("4096 bytes soft and unlimited hard"), "{error}");
+    });
+}
+
+/// `CAP_IPC_LOCK` lifts the limit: what the kernel allows is not refused by us.
+#[test]
+fn a_process_with_the_capability_is_not_bound_by_its_limit() {
+    const NAME: &str = "a_process_with_the_capability_is_not_bound_by_its_limit";
+    alone(NAME, &[], || {
+        if limit_binds() {
+            return not_run(&format!("{NAME}: this process lacks CAP_IPC_LOCK"));
+        }
+        for soft in [0, PAGE, SLAB - PAGE] {
+            set_soft(Some(soft));
+            assert_opens(small().lock(LockMode::Require), true, SLAB);
+            assert_opens(small().lock(LockMode::Try), true, SLAB);
+            assert_opens(small().lock(LockMode::Off), false, SLAB);
+        }
     });
 }
 
@@ -282,37 +299,39 @@ fn more_than_max_pinned_is_refused_before_anything_is_mapped() {
 #[test]
 fn locked_bytes_are_the_configured_bytes_to_the_page() {
     const NAME: &str = "locked_bytes_are_the_configured_bytes_to_the_page";
-    if !child::in_child() {
-        child::run(NAME, &[]);
-        return;
-    }
-    let classes: [&[(usize, usize)]; 7] = [
-        &[(6_220_800, 32)],
-        &[(3_110_400, 7)],
-        &[(24_883_200, 3)],
-        &[(64, 1)],
-        &[(4096, 1), (8192, 3)],
-        &[(64, 65), (192, 333), (6_220_800, 2), (12_441_600, 1)],
-        &[(1_000_000, 5), (1_000_064, 5), (46_489_728, 1)],
-    ];
-    for classes in classes {
-        let pool = classes.iter().fold(builder(), |builder, (size, count)| {
-            builder.class(&format!("c{size}"), *size, *count)
-        });
-        let configured: usize = classes.iter().map(|(size, count)| size * count).sum();
-        let planned = pool.plan().unwrap();
-        if proc::lock_mode_for(usize::try_from(planned.pinned_bytes).unwrap()) == LockMode::Try {
-            eprintln!("not run: {NAME}: {configured} bytes exceed the locked-memory limit");
-            continue;
+    alone(NAME, &[], || {
+        let classes: [&[(usize, usize)]; 7] = [
+            &[(6_220_800, 32)],
+            &[(3_110_400, 7)],
+            &[(24_883_200, 3)],
+            &[(64, 1)],
+            &[(4096, 1), (8192, 3)],
+            &[(64, 65), (192, 333), (6_220_800, 2), (12_441_600, 1)],
+            &[(1_000_000, 5), (1_000_064, 5), (46_489_728, 1)],
+        ];
+        for classes in classes {
+            let pool = classes.iter().fold(builder(), |builder, (size, count)| {
+                builder.class(&format!("c{size}"), *size, *count)
+            });
+            let configured: usize = classes.iter().map(|(size, count)| size * count).sum();
+            let planned = pool.plan().unwrap();
+            if proc::lock_mode_for(usize::try_from(planned.pinned_bytes).unwrap()) == LockMode::Try
+            {
+                not_run(&format!("{NAME}: {configured} bytes exceed the locked-memory limit"));
+                continue;
+            }
+            let before = proc::locked_bytes();
+            let pool = pool.open().unwrap();
+            let locked = proc::locked_bytes() - before;
+            assert_eq!(locked, planned.pinned_bytes, "{classes:?}");
+            assert_eq!(locked, pool.stats().pinned_bytes);
+            let excess = locked - configured as u64;
+            assert!(
+                excess < PAGE * classes.len() as u64,
+                "{excess} bytes too many for {classes:?}"
+            );
+            drop(pool);
+            assert_eq!(proc::locked_bytes(), before);
         }
-        let before = proc::locked_bytes();
-        let pool = pool.open().unwrap();
-        let locked = proc::locked_bytes() - before;
-        assert_eq!(locked, planned.pinned_bytes, "{classes:?}");
-        assert_eq!(locked, pool.stats().pinned_bytes);
-        let excess = locked - configured as u64;
-        assert!(excess < PAGE * classes.len() as u64, "{excess} bytes too many for {classes:?}");
-        drop(pool);
-        assert_eq!(proc::locked_bytes(), before);
-    }
+    });
 }

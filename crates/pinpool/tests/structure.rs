@@ -18,6 +18,7 @@ const BOTTOM_TO_TOP: &[&str] = &[
     "error",
     "cuda/context",
     "cuda/probe",
+    "cuda/event",
     "cuda/pages",
     "frame",
     "config",

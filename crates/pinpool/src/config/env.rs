@@ -23,7 +23,9 @@ pub(crate) fn read(
                 layer.merge(Layer { classes: vec![change], ..Layer::default() });
                 result
             }
-            None => layer.set(&name.to_ascii_lowercase(), raw),
+            // A variable in other letters is another variable, and two must not mean one key.
+            None if name == name.to_ascii_uppercase() => layer.set(&name.to_ascii_lowercase(), raw),
+            None => return Err(unknown(&variable)),
         };
         result.map_err(|bad| {
             if bad.problem.starts_with("unknown key") {
@@ -44,7 +46,7 @@ fn class_and_key(
 ) -> Result<(String, &'static str), ConfigError> {
     let key = CLASS_KEYS[1..]
         .iter()
-        .find(|key| rest.to_ascii_lowercase().ends_with(&format!("_{key}")))
+        .find(|key| rest.ends_with(&format!("_{}", key.to_ascii_uppercase())))
         .ok_or_else(|| unknown(variable))?;
     let wanted = &rest[..rest.len() - key.len() - 1];
     let matching: Vec<_> = class_names.iter().filter(|name| spelled(name) == wanted).collect();
@@ -80,14 +82,20 @@ fn spelled(name: &str) -> String {
 }
 
 fn unknown(variable: &str) -> ConfigError {
-    let valid: Vec<String> = POOL_KEYS
+    // Compared without the prefix, which all of them share.
+    let keys: Vec<String> = POOL_KEYS
         .iter()
-        .map(|key| format!("{PREFIX}{}", key.to_ascii_uppercase()))
-        .chain(["SIZE", "COUNT", "ALIGN"].iter().map(|key| format!("{PREFIX}CLASS_<NAME>_{key}")))
+        .map(|key| key.to_ascii_uppercase())
+        .chain(
+            CLASS_KEYS[1..].iter().map(|key| format!("CLASS_<NAME>_{}", key.to_ascii_uppercase())),
+        )
         .collect();
-    let names: Vec<_> = valid.iter().map(String::as_str).collect();
-    ConfigError::new(Origin::Environment(variable.into()), "unknown variable")
-        .nearest(variable, &names)
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    ConfigError::new(Origin::Environment(variable.into()), "unknown variable").nearest_prefixed(
+        PREFIX,
+        variable.strip_prefix(PREFIX).unwrap_or(variable),
+        &keys,
+    )
 }
 
 const PREFIX: &str = "PINPOOL_";

@@ -3,6 +3,7 @@
 //! The driver is loaded at run time. Without one, every entry answers with an error; nothing panics.
 
 mod context;
+mod event;
 mod pages;
 mod probe;
 mod transfer;

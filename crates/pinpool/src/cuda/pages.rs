@@ -1,6 +1,7 @@
 //! The cuda backend: the host backend's mappings, registered with the driver; where registration is
 //! not supported, memory that the driver allocates.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use super::context::{Bound, code};
+use super::event::EventPool;
 use super::probe::probe;
 use crate::memory::{
     BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region, mapping,
@@ -17,6 +19,8 @@ use crate::memory::{
 /// Host memory that a CUDA device can copy from without staging and reach in place.
 #[derive(Debug)]
 pub struct CudaPages {
+    /// Before the context, which must outlive them.
+    events: EventPool,
     context: ReleasedQuietly,
     register: bool,
 }
@@ -55,9 +59,24 @@ impl CudaPages {
         let context = CudaContext::new(device as usize)
             .map_err(|error| format!("device {device} gives no context: {}", code(error)))?;
         Ok(Self {
+            events: EventPool::new(&context),
             context: ReleasedQuietly(ManuallyDrop::new(context)),
             register: info.can_register,
         })
+    }
+
+    /// The CUDA backend underneath `memory`, if that is what it is.
+    pub fn of(memory: &dyn PageLock) -> Option<&Self> {
+        memory.as_any()?.downcast_ref()
+    }
+
+    /// The context that the memory is pinned for.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context.0
+    }
+
+    pub(crate) fn events(&self) -> &EventPool {
+        &self.events
     }
 
     /// Calls the driver with our context current.
@@ -158,8 +177,8 @@ unsafe impl PageLock for CudaPages {
         })
     }
 
-    fn cuda_context(&self) -> Option<&Arc<CudaContext>> {
-        Some(&self.context.0)
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

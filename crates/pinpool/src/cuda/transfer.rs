@@ -1,12 +1,15 @@
 //! Copies between a lease and device memory: the lease moves into the copy and comes back after it.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut, DriverError, result, sys};
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DriverError, result, sys};
 
 use super::context::{Bound, failed};
+use super::event::Event;
+use super::pages::CudaPages;
 use crate::error::Error;
 use crate::lease::Lease;
 
@@ -16,8 +19,14 @@ use crate::lease::Lease;
 /// gives the slot back; forgetting it costs the slot.
 #[must_use = "dropping a copy waits for it"]
 pub struct InFlight<T: Pod = u8> {
-    /// `None` once the lease was taken out.
-    lease: Option<Lease<T>>,
+    /// Taken out once: by `wait` or by drop.
+    copy: ManuallyDrop<Copying<T>>,
+}
+
+/// What a copy holds on to while it runs.
+struct Copying<T: Pod> {
+    lease: Lease<T>,
+    /// Recorded right behind the copy.
     event: Event,
     /// Keeps the stream while its work runs.
     stream: Arc<CudaStream>,
@@ -86,40 +95,39 @@ fn start<T: Pod>(
     call: &'static str,
     copy: impl FnOnce(&mut Lease<T>, sys::CUstream) -> Result<(), DriverError>,
 ) -> Result<InFlight<T>, TransferError<T>> {
-    let event = match prepare(&lease, stream, len) {
-        Ok(event) => event,
+    let (event, _bound) = match prepare(&lease, stream, len) {
+        Ok(ready) => ready,
         Err(error) => return Err(TransferError { lease: Some(lease), error }),
     };
     let raw_stream = stream.cu_stream();
-    let class = lease.class_ref();
-    class.get().copy_started();
+    lease.class_ref().get().copy_started();
     // The event exists before the copy, so that nothing but recording can fail after it (I11).
-    let queued = Bound::to(stream.context())
-        .map_err(|error| failed("cuCtxSetCurrent", error))
-        .and_then(|_bound| {
-            copy(&mut lease, raw_stream).map_err(|error| failed(call, error))?;
-            event.record(raw_stream).map_err(|error| failed("cuEventRecord", error))
-        });
-    let mut flight = InFlight { lease: Some(lease), event, stream: Arc::clone(stream) };
+    let queued = copy(&mut lease, raw_stream)
+        .map_err(|error| failed(call, error))
+        .and_then(|()| event.record(raw_stream).map_err(|error| failed("cuEventRecord", error)));
+    let copying = Copying { lease, event, stream: Arc::clone(stream) };
     match queued {
-        Ok(()) => Ok(flight),
+        Ok(()) => Ok(InFlight { copy: ManuallyDrop::new(copying) }),
         // The copy may run, and no event tells: only an idle stream proves that it does not.
         Err(error) => {
-            let lease = flight.settle(InFlight::synchronise_stream).ok();
-            Err(TransferError { lease, error })
+            let idle = copying.wait_for_stream();
+            Err(TransferError { lease: copying.settle("cuStreamSynchronize", idle).ok(), error })
         }
     }
 }
 
-/// Everything that can be refused before the copy.
+/// Everything that can be refused before the copy: gives the event to record, and the stream's
+/// context made current.
 fn prepare<T: Pod>(
     lease: &Lease<T>,
     stream: &Arc<CudaStream>,
     (source_len, target_len): (usize, usize),
-) -> Result<Event, Error> {
-    if !lease.is_device_accessible() {
+) -> Result<(Event, Bound), Error> {
+    let class = lease.class_ref();
+    let memory = &class.get().shared().memory;
+    let Some(pages) = CudaPages::of(&**memory).filter(|_| lease.is_device_accessible()) else {
         return Err(Error::NotDeviceAccessible { backend: lease.backend() });
-    }
+    };
     if source_len > target_len {
         return Err(Error::CopyLength { source_len, target_len });
     }
@@ -130,9 +138,8 @@ fn prepare<T: Pod>(
     if capture != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
         return Err(Error::StreamCapturing);
     }
-    let event =
-        Event::new(stream.context(), &bound).map_err(|error| failed("cuEventCreate", error))?;
-    Ok(event)
+    let event = pages.events().take(stream.context(), &bound);
+    Ok((event.map_err(|error| failed("cuEventCreate", error))?, bound))
 }
 
 impl<T: Pod> InFlight<T> {
@@ -142,8 +149,12 @@ impl<T: Pod> InFlight<T> {
     ///
     /// The driver reports a failure. Nobody knows then whether the device still touches the memory,
     /// so its slot is quarantined: never used again, and counted.
-    pub fn wait(mut self) -> Result<Lease<T>, Error> {
-        self.settle(|flight| flight.event.wait())
+    pub fn wait(self) -> Result<Lease<T>, Error> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so the copy is taken out once.
+        let copying = unsafe { ManuallyDrop::take(&mut this.copy) };
+        let complete = copying.event.wait();
+        copying.settle("cuEventSynchronize", complete)
     }
 
     /// Whether the copy is complete.
@@ -152,30 +163,40 @@ impl<T: Pod> InFlight<T> {
     ///
     /// The driver reports a failure.
     pub fn is_complete(&self) -> Result<bool, Error> {
-        self.event.is_complete().map_err(|error| failed("cuEventQuery", error))
+        self.copy.event.is_complete().map_err(|error| failed("cuEventQuery", error))
     }
+}
 
-    /// Takes the lease out after `finish` proved the copy complete, or quarantines its slot.
+impl<T: Pod> Drop for InFlight<T> {
+    fn drop(&mut self) {
+        // SAFETY: `wait` did not run, so the copy is taken out once.
+        let copying = unsafe { ManuallyDrop::take(&mut self.copy) };
+        let complete = if crate::seeded::bug("no-wait") { Ok(()) } else { copying.event.wait() };
+        // A failure is logged and counted; the slot is quarantined.
+        drop(copying.settle("cuEventSynchronize", complete));
+    }
+}
+
+impl<T: Pod> Copying<T> {
+    /// Gives the lease back where `complete` proves that the copy is, or quarantines its slot.
     fn settle(
-        &mut self,
-        finish: impl FnOnce(&Self) -> Result<(), DriverError>,
+        self,
+        call: &'static str,
+        complete: Result<(), DriverError>,
     ) -> Result<Lease<T>, Error> {
-        let finished = finish(self);
-        let Some(lease) = self.lease.take() else {
-            return Err(failed(
-                "cuEventSynchronize",
-                DriverError(sys::CUresult::CUDA_ERROR_INVALID_HANDLE),
-            ));
-        };
+        let Self { lease, event, stream: _ } = self;
         let class = lease.class_ref();
-        match finished {
+        match complete {
             Ok(()) => {
+                if let Some(pages) = CudaPages::of(&*class.get().shared().memory) {
+                    pages.events().give_back(event);
+                }
                 class.get().copy_finished();
                 Ok(lease)
             }
             Err(error) => {
                 class.get().quarantine();
-                let error = failed("cuEventSynchronize", error);
+                let error = failed(call, error);
                 tracing::error!(%error, slot = lease.slot(), "slot quarantined");
                 // Its slot never comes home, and its slab stays mapped (I6, I11).
                 std::mem::forget(lease);
@@ -184,76 +205,16 @@ impl<T: Pod> InFlight<T> {
         }
     }
 
-    fn synchronise_stream(&self) -> Result<(), DriverError> {
+    fn wait_for_stream(&self) -> Result<(), DriverError> {
         let _bound = Bound::to(self.stream.context())?;
         // SAFETY: the stream is alive.
         unsafe { result::stream::synchronize(self.stream.cu_stream()) }
     }
 }
 
-impl<T: Pod> Drop for InFlight<T> {
-    fn drop(&mut self) {
-        if self.lease.is_some() {
-            let wait = |flight: &Self| {
-                if crate::seeded::bug("no-wait") { Ok(()) } else { flight.event.wait() }
-            };
-            // A failure was logged and counted; the slot is quarantined.
-            drop(self.settle(wait));
-        }
-    }
-}
-
-/// One driver event.
-struct Event {
-    raw: sys::CUevent,
-    context: Arc<CudaContext>,
-}
-
-// SAFETY: a driver event may be used from any thread.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-
-impl Event {
-    fn new(context: &Arc<CudaContext>, _current: &Bound) -> Result<Self, DriverError> {
-        let raw = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
-        Ok(Self { raw, context: Arc::clone(context) })
-    }
-
-    fn record(&self, stream: sys::CUstream) -> Result<(), DriverError> {
-        // SAFETY: event and stream are alive and of one context.
-        unsafe { result::event::record(self.raw, stream) }
-    }
-
-    fn wait(&self) -> Result<(), DriverError> {
-        let _bound = Bound::to(&self.context)?;
-        // SAFETY: the event is alive. The raw call waits even if cudarc has an error parked.
-        unsafe { result::event::synchronize(self.raw) }
-    }
-
-    fn is_complete(&self) -> Result<bool, DriverError> {
-        let _bound = Bound::to(&self.context)?;
-        // SAFETY: the event is alive.
-        match unsafe { result::event::query(self.raw) } {
-            Ok(()) => Ok(true),
-            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if let Ok(_bound) = Bound::to(&self.context) {
-            // SAFETY: the event is ours and not used again.
-            let _ = unsafe { result::event::destroy(self.raw) };
-        }
-    }
-}
-
 impl<T: Pod> fmt::Debug for InFlight<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InFlight").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("InFlight").field("lease", &self.copy.lease).finish_non_exhaustive()
     }
 }
 

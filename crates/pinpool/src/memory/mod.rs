@@ -9,6 +9,7 @@ pub use heap::Heap;
 pub use limits::Memlock;
 pub use mlock::{LockMode, Mlock};
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
@@ -87,9 +88,9 @@ pub unsafe trait PageLock: Send + Sync + fmt::Debug {
     /// `region` is exactly one that `reserve` gave, nothing of it is pinned, nobody uses it.
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError>;
 
-    /// The CUDA context that the memory is pinned for.
-    #[cfg(feature = "cuda")]
-    fn cuda_context(&self) -> Option<&std::sync::Arc<cudarc::driver::CudaContext>> {
+    /// Itself, if callers may use more of it than this contract; a wrapper passes on what it wraps.
+    /// GPU copies look for the CUDA backend here.
+    fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 }

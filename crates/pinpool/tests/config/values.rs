@@ -15,9 +15,8 @@ fn pool_key(key: &str, value: &str) -> String {
 /// A text with one class, whose key in question is in line 5.
 fn class_key(key: &str, value: &str) -> String {
     let others = [("name", "\"a\""), ("size", "64"), ("count", "1"), ("align", "64")];
-    let lines = others.iter().filter(|(other, _)| *other != key);
-    let lines: String = lines.map(|(other, value)| format!("{other} = {value}\n")).collect();
-    format!("[[class]]\n{lines}{key} = {value}\n")
+    let lines = others.into_iter().filter(|(other, _)| *other != key).chain([(key, value)]);
+    lines.fold("[[class]]\n".into(), |text, (key, value)| format!("{text}{key} = {value}\n"))
 }
 
 #[test]
@@ -187,13 +186,12 @@ fn a_builder_keeps_the_ranges_of_a_file() {
     ];
     let mut ignored = Vec::new();
     for (option, builder) in wrong {
-        match builder.plan() {
-            Ok(_) => ignored.push(format!("{option}: {builder:?}")),
-            Err(_) => {
-                let message = refused(&builder).to_string();
-                assert!(message.contains(option), "{message} does not name {option}");
-            }
+        if builder.plan().is_ok() {
+            ignored.push(format!("{option}: {builder:?}"));
+            continue;
         }
+        let message = refused(&builder).to_string();
+        assert!(message.contains(option), "{message} does not name {option}");
     }
     assert!(ignored.is_empty(), "accepted although out of range:\n{}", ignored.join("\n"));
 }
@@ -201,9 +199,10 @@ fn a_builder_keeps_the_ranges_of_a_file() {
 /// A configuration can be edited before it is planned; it is checked then.
 #[test]
 fn a_plan_checks_a_configuration_that_was_edited() {
+    type Edit = fn(&mut PoolConfig);
     let good = config(CLASS);
     assert!(Plan::new(good.clone()).is_ok());
-    let edits: [(&str, fn(&mut PoolConfig)); 6] = [
+    let edits: [(&str, Edit); 6] = [
         ("device", |config| config.device = u32::MAX),
         ("max_pinned", |config| config.max_pinned = Some(0)),
         ("prefault_threads", |config| config.prefault_threads = Threads::Count(0)),

@@ -48,6 +48,11 @@ pub(crate) const ALL: &[Check] = &[
         run: an_unregister_that_fails_keeps_the_memory,
     },
     Check {
+        name: "events_are_reused_and_destroyed",
+        settings: ON_SOFTWARE_ONLY,
+        run: events_are_reused_and_destroyed,
+    },
+    Check {
         name: "slow_copies_are_never_overtaken",
         settings: &[("FAKECUDA_COPY_DELAY_US", "3000")],
         run: slow_copies_are_never_overtaken,
@@ -136,6 +141,28 @@ fn an_unregister_that_fails_keeps_the_memory() {
     assert_eq!((stats.stuck_bytes, stats.pinned_bytes), (8192, 8192), "the budget is not refunded");
     // SAFETY: what could not be unregistered is not unmapped; nobody else uses it.
     unsafe { address.write_volatile(1) };
+}
+
+/// A thousand copies, three at a time, need three events; none is left when the pool goes.
+fn events_are_reused_and_destroyed() {
+    let pool = pool(4096, 3);
+    let stream = stream(&pool);
+    let mut targets: Vec<_> =
+        (0..3).map(|_| stream.alloc_zeros::<u8>(4096).expect("device memory")).collect();
+    stream.synchronize().expect("idle");
+    let before = (driver().calls("cuEventCreate"), driver().live_events());
+    for _ in 0..1000 {
+        let copies: Vec<_> = targets
+            .iter_mut()
+            .map(|target| {
+                pool.lease(4096).expect("a slot").upload(&stream, target).expect("queued")
+            })
+            .collect();
+        drop(copies);
+    }
+    assert_eq!(driver().calls("cuEventCreate") - before.0, 3);
+    drop(pool);
+    assert_eq!(driver().live_events(), before.1);
 }
 
 /// Every copy takes 3 ms, every slot is overwritten as soon as it is handed out again.

@@ -1,0 +1,22 @@
+//! Workloads, rivals and reports that measure pinpool against what people write without it.
+//!
+//! A scenario ([`frames`], [`copy`]) runs its rivals interleaved in one process and returns a
+//! [`report`], which is the JSON that is committed and the table that is printed. The command line
+//! tool and the Criterion targets run this same code; [`page`] turns committed results into the
+//! performance page.
+
+pub mod copy;
+pub mod cuda_rig;
+pub mod error;
+pub mod frames;
+pub mod machine;
+pub mod output;
+pub mod page;
+pub mod report;
+pub mod rig;
+pub mod rivals;
+pub mod sink;
+pub mod text;
+pub mod timing;
+
+pub use error::BenchError;

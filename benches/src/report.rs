@@ -1,0 +1,334 @@
+//! The results: their JSON form, which is committed and must stay readable, and their tables.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::BenchError;
+use crate::machine::Machine;
+use crate::text;
+
+/// A result of the scenario `frames`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FramesReport {
+    /// Always [`FRAMES`].
+    pub scenario: String,
+    /// The memory backend, "cuda" or "host".
+    pub backend: String,
+    /// Whether every rival that locks its memory really did.
+    pub locked: bool,
+    /// The machine of the run.
+    pub machine: Machine,
+    /// The command that was run.
+    pub command: String,
+    /// The commit that was built.
+    pub commit: String,
+    /// The frame that was moved.
+    pub frame: FrameInfo,
+    /// Frames counted for each rival.
+    pub frames: u64,
+    /// Frames kept live, as in a capture queue.
+    pub depth: u64,
+    /// Interleaved rounds that the frames were cut into.
+    pub rounds: u64,
+    /// The rate the frames were paced at; `None` is as fast as possible.
+    pub rate_fps: Option<f64>,
+    /// How the figures were made.
+    pub method: String,
+    /// What the reader must know about this run.
+    pub notes: Vec<String>,
+    /// One row for each rival.
+    pub rows: Vec<FramesRow>,
+    /// Leases against each of the others.
+    pub ratios: FramesRatios,
+}
+
+/// A frame's format and size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameInfo {
+    /// The frame as the option `--frame` takes it.
+    pub spec: String,
+    /// Pixels in a row.
+    pub width: u64,
+    /// Rows.
+    pub height: u64,
+    /// The memory layout.
+    pub format: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// One rival's figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FramesRow {
+    /// The rival's name.
+    pub name: String,
+    /// Frames per second of busy time.
+    pub fps: f64,
+    /// Median time of a frame.
+    pub p50_us: f64,
+    /// The time that 99 of 100 frames keep to.
+    pub p99_us: f64,
+    /// The longest frame.
+    pub max_us: f64,
+    /// Frames that ended after their deadline; only where they were paced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<u64>,
+}
+
+/// Frames per second of leases over those of each rival.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FramesRatios {
+    /// Against pinning and unpinning each frame.
+    pub lease_over_pinned_per_frame: f64,
+    /// Against `malloc` and `free` of each frame.
+    pub lease_over_malloc_per_frame: f64,
+    /// Against a fixed ring written by hand: the most that reuse can give.
+    pub lease_over_fixed_ring: f64,
+}
+
+/// A result of the scenario `copy`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CopyReport {
+    /// Always [`COPY`].
+    pub scenario: String,
+    /// Why nothing was measured, where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_run: Option<String>,
+    /// The machine of the run.
+    pub machine: Machine,
+    /// The command that was run.
+    pub command: String,
+    /// The commit that was built.
+    pub commit: String,
+    /// How the figures were made.
+    pub method: String,
+    /// The sizes copied, in bytes.
+    pub sizes: Vec<u64>,
+    /// One row for each size, direction and source.
+    pub rows: Vec<CopyRow>,
+    /// Bandwidth against raw pinned memory, for each size and direction.
+    pub ratios: Vec<CopyRatio>,
+}
+
+/// The bandwidth of one kind of memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CopyRow {
+    /// The kind of host memory, and for leases whether the pool's own calls copy.
+    pub name: String,
+    /// "h2d" or "d2h".
+    pub direction: String,
+    /// Bytes of one copy.
+    pub bytes: u64,
+    /// Decimal gigabytes per second, at the median time.
+    pub gb_per_s: f64,
+    /// Median time of one copy and its wait.
+    pub p50_us: f64,
+    /// Copies counted.
+    pub repeats: u64,
+}
+
+/// Bandwidths over that of raw `cuMemHostAlloc` memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CopyRatio {
+    /// "h2d" or "d2h".
+    pub direction: String,
+    /// Bytes of one copy.
+    pub bytes: u64,
+    /// `upload` and `download` of a lease, with all that they keep track of.
+    pub lease_over_raw: f64,
+    /// The same raw copy call, from the memory of a lease.
+    pub lease_memory_over_raw: f64,
+    /// The same raw copy call, from pageable memory.
+    pub pageable_over_raw: f64,
+}
+
+/// Any result file.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Report {
+    /// A result of `bench frames`.
+    Frames(FramesReport),
+    /// A result of `bench copy`.
+    Copy(CopyReport),
+}
+
+impl Report {
+    /// Reads a result from JSON.
+    ///
+    /// # Errors
+    /// What is wrong with the text, for people.
+    pub fn parse(json: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Head {
+            scenario: String,
+        }
+        let head: Head = serde_json::from_str(json).map_err(|cause| cause.to_string())?;
+        match head.scenario.as_str() {
+            FRAMES => {
+                serde_json::from_str(json).map(Self::Frames).map_err(|cause| cause.to_string())
+            }
+            COPY => serde_json::from_str(json).map(Self::Copy).map_err(|cause| cause.to_string()),
+            other => {
+                Err(format!("unknown scenario \"{other}\": \"{FRAMES}\" or \"{COPY}\" expected"))
+            }
+        }
+    }
+}
+
+impl FramesReport {
+    /// The result as the JSON that is committed.
+    ///
+    /// # Errors
+    /// Never for a result of a run; the writer's reason else.
+    pub fn to_json(&self) -> Result<String, BenchError> {
+        to_json(self)
+    }
+
+    /// The row of one rival.
+    pub fn row(&self, name: &str) -> Option<&FramesRow> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// The cells of the table of absolute figures, with its header.
+    pub fn cells(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let mut header = vec!["source", "frames/s", "p50 us", "p99 us", "max us"];
+        if self.rate_fps.is_some() {
+            header.push("missed");
+        }
+        let rows = self.rows.iter().map(|row| {
+            let numbers = [row.fps, row.p50_us, row.p99_us, row.max_us].map(text::number);
+            let mut cells = vec![row.name.clone()];
+            cells.extend(numbers);
+            cells.extend(row.missed.map(|missed| missed.to_string()));
+            cells
+        });
+        (header, rows.collect())
+    }
+
+    /// The result for people.
+    pub fn to_text(&self) -> String {
+        let paced = self.rate_fps.map_or_else(String::new, |rate| format!(" paced at {rate} fps"));
+        let locked = if self.locked { "locked" } else { "NOT locked" };
+        let (header, rows) = self.cells();
+        let mut lines = format!(
+            "{} frames of {} ({} bytes), {} deep{paced}; backend {}, memory {locked}\n{}\n\n",
+            self.frames,
+            self.frame.spec,
+            self.frame.bytes,
+            self.depth,
+            self.backend,
+            self.machine.summary(),
+        );
+        lines.push_str(&text::table(&header, &rows));
+        // Writing to a `String` cannot fail.
+        for note in &self.notes {
+            let _ = write!(lines, "\nNote: {note}");
+        }
+        let _ = write!(lines, "\n{}\n", self.conclusion());
+        lines
+    }
+
+    /// What the run shows, in one sentence.
+    pub fn conclusion(&self) -> String {
+        let FramesRatios {
+            lease_over_pinned_per_frame: pinned,
+            lease_over_malloc_per_frame: malloc,
+            lease_over_fixed_ring: ring,
+        } = self.ratios;
+        format!(
+            "Leases moved {} as many frames per second as pinning each frame, {} as many as malloc \
+             per frame and {} as many as a fixed ring.",
+            text::ratio(pinned),
+            text::ratio(malloc),
+            text::ratio(ring),
+        )
+    }
+}
+
+impl CopyReport {
+    /// The result as the JSON that is committed.
+    ///
+    /// # Errors
+    /// Never for a result of a run; the writer's reason else.
+    pub fn to_json(&self) -> Result<String, BenchError> {
+        to_json(self)
+    }
+
+    /// The cells of the table of bandwidths, with its header: one line for each kind of memory.
+    pub fn cells(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let mut header = vec!["GB/s from".to_owned()];
+        let columns: Vec<(&str, u64)> = DIRECTIONS
+            .iter()
+            .flat_map(|&direction| self.sizes.iter().map(move |&bytes| (direction, bytes)))
+            .collect();
+        for (direction, bytes) in &columns {
+            header.push(format!("{direction} {}", text::bytes(*bytes)));
+        }
+        let mut names: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !names.contains(&row.name.as_str()) {
+                names.push(&row.name);
+            }
+        }
+        let rows = names.iter().map(|name| {
+            let cell = |&(direction, bytes): &(&str, u64)| {
+                let found = |row: &&CopyRow| {
+                    row.name == *name && row.direction == direction && row.bytes == bytes
+                };
+                let row = self.rows.iter().find(found);
+                row.map_or_else(|| "-".to_owned(), |row| text::number(row.gb_per_s))
+            };
+            std::iter::once((*name).to_owned()).chain(columns.iter().map(cell)).collect()
+        });
+        (header, rows.collect())
+    }
+
+    /// The cells of the table of ratios, with its header.
+    pub fn ratio_cells(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let header = vec!["copy", "lease/raw", "lease memory/raw", "pageable/raw"];
+        let rows = self.ratios.iter().map(|row| {
+            let name = format!("{} {}", row.direction, text::bytes(row.bytes));
+            let ratios = [row.lease_over_raw, row.lease_memory_over_raw, row.pageable_over_raw];
+            std::iter::once(name).chain(ratios.map(|ratio| format!("{ratio:.3}"))).collect()
+        });
+        (header, rows.collect())
+    }
+
+    /// The result for people.
+    pub fn to_text(&self) -> String {
+        let sizes: Vec<String> = self.sizes.iter().map(|&size| text::bytes(size)).collect();
+        if let Some(reason) = &self.not_run {
+            return format!(
+                "not run: {reason}\n\
+                 This scenario measures copies between host and device, in both directions, of {} \
+                 from a lease (the pool's upload and download, and raw copy calls on its memory), \
+                 from cuMemHostAlloc memory and from pageable memory. It needs an NVIDIA GPU and \
+                 its driver.\n",
+                sizes.join(", "),
+            );
+        }
+        let (header, rows) = self.cells();
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        let (ratio_header, ratio_rows) = self.ratio_cells();
+        format!(
+            "{}\n\n{}\n{}\n{}\n",
+            self.machine.summary(),
+            text::table(&header, &rows),
+            text::table(&ratio_header, &ratio_rows),
+            self.method,
+        )
+    }
+}
+
+/// Pretty, so that a committed result shows a readable difference.
+fn to_json(report: &impl Serialize) -> Result<String, BenchError> {
+    let json = serde_json::to_string_pretty(report);
+    json.map(|json| json + "\n").map_err(|cause| BenchError::failed("writing JSON", cause))
+}
+
+/// The name of the scenario of [`FramesReport`].
+pub const FRAMES: &str = "frames";
+/// The name of the scenario of [`CopyReport`].
+pub const COPY: &str = "copy";
+/// Host to device, device to host.
+pub const DIRECTIONS: [&str; 2] = ["h2d", "d2h"];

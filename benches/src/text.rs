@@ -1,0 +1,103 @@
+//! Plain text and Markdown: aligned tables, byte counts, numbers with a fixed width of meaning.
+
+use std::fmt::Write as _;
+
+/// A table with aligned columns: the first one to the left, the others to the right.
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let header: Vec<String> = header.iter().map(|&cell| cell.to_owned()).collect();
+    let mut text = String::new();
+    for row in std::iter::once(&header).chain(rows) {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let written = if column == 0 {
+                write!(line, "{cell:<width$}")
+            } else {
+                write!(line, "  {cell:>width$}")
+            };
+            // Writing to a `String` cannot fail.
+            let _ = written;
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The same as a Markdown table.
+pub fn markdown_table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = format!("| {} |\n|---|", header.join(" | "));
+    text.push_str(&"---:|".repeat(header.len().saturating_sub(1)));
+    text.push('\n');
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    text
+}
+
+/// A byte count in the binary unit in which it is a short whole number, else in decimal ones.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    for (unit, name) in UNITS {
+        if count.is_multiple_of(unit) && (1..1024).contains(&(count / unit)) {
+            return format!("{} {name}", count / unit);
+        }
+    }
+    match count {
+        0..1_000_000 => format!("{count} B"),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.1} GB", count as f64 / 1e9),
+    }
+}
+
+/// A ratio for people: two decimals, one from ten up.
+pub fn ratio(value: f64) -> String {
+    if value >= 10.0 { format!("{value:.1}x") } else { format!("{value:.2}x") }
+}
+
+/// A rate or time for people: whole numbers from a hundred up, one decimal below, two below ten.
+pub fn number(value: f64) -> String {
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![vec!["lease".into(), "1100".into()], vec!["ring".into(), "9.5".into()]];
+        assert_eq!(table(&["name", "fps"], &rows), "name    fps\nlease  1100\nring    9.5\n");
+        assert_eq!(
+            markdown_table(&["name", "fps"], &rows),
+            "| name | fps |\n|---|---:|\n| lease | 1100 |\n| ring | 9.5 |\n"
+        );
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(bytes(4096), "4 KiB");
+        assert_eq!(bytes(6_220_800), "6.2 MB");
+        assert_eq!(bytes(4_294_967_297), "4.3 GB");
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(64 << 20), "64 MiB");
+        assert_eq!(bytes(3_110_401), "3.1 MB");
+        assert_eq!(bytes(100), "100 B");
+        assert_eq!(ratio(3.904), "3.90x");
+        assert_eq!(ratio(12.34), "12.3x");
+        assert_eq!(number(1100.4), "1100");
+        assert_eq!(number(55.04), "55.0");
+        assert_eq!(number(0.487), "0.49");
+    }
+}

@@ -1,0 +1,112 @@
+//! The command line as clap reads it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use pinpool::{BackendChoice, FrameSpec};
+
+/// Pinned host memory for real-time GPU pipelines: plan a pool, measure it.
+#[derive(Debug, Parser)]
+#[command(name = "pinpool", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// Log what the pool does (where `RUST_LOG` is set, it decides)
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print what a configuration comes to: classes, slots, pinned bytes, waste, limits
+    Plan(PlanArgs),
+    /// Measure the pool against what is written without it
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// The configuration file (TOML); `PINPOOL_*` variables override it
+    pub(crate) file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) scenario: Scenario,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Scenario {
+    /// Video frames: leases, pinning per frame, malloc per frame and a fixed ring
+    Frames(FramesArgs),
+    /// Copies between host and GPU: from a lease, raw pinned and pageable memory
+    Copy(CopyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FramesArgs {
+    /// The memory to use; auto is CUDA where there is a driver and a device
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    pub(crate) backend: Backend,
+    /// The frame: 1080p-rgb, 4k-nv12, or WIDTHxHEIGHT:FORMAT
+    #[arg(long, value_name = "FRAME", default_value = "1080p-rgb")]
+    pub(crate) frame: FrameSpec,
+    /// Frames to count for each source
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    pub(crate) frames: u64,
+    /// Frames that stay live, as in a capture queue
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) depth: usize,
+    /// Pace the frames, and count those that miss their deadline
+    #[arg(long, value_name = "FPS")]
+    pub(crate) rate: Option<f64>,
+    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
+    /// Copy this size instead of the usual ones; may be given several times
+    #[arg(long = "size", value_name = "BYTES")]
+    pub(crate) sizes: Vec<usize>,
+    /// Copy 256 MiB too
+    #[arg(long, conflicts_with = "sizes")]
+    pub(crate) full: bool,
+    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    Auto,
+    Cuda,
+    Host,
+}
+
+impl From<Backend> for BackendChoice {
+    fn from(backend: Backend) -> Self {
+        match backend {
+            Backend::Auto => Self::Auto,
+            Backend::Cuda => Self::Cuda,
+            Backend::Host => Self::Host,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

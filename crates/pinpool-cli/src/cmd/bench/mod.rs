@@ -1,0 +1,74 @@
+//! `pinpool bench`: what its scenarios share, a result file and a progress bar.
+
+mod copy;
+mod frames;
+
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pinpool_bench::{machine, output};
+
+use crate::cli::{BenchArgs, Scenario};
+use crate::failure::Failure;
+use crate::out;
+
+pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
+    match &arguments.scenario {
+        Scenario::Frames(arguments) => frames::run(arguments),
+        Scenario::Copy(arguments) => copy::run(arguments),
+    }
+}
+
+/// Where the JSON of a result goes, if anywhere.
+enum JsonTarget {
+    None,
+    Stdout,
+    File(PathBuf),
+}
+
+impl JsonTarget {
+    /// Checks before the benchmark that its result can be written.
+    fn check(path: Option<&Path>) -> Result<Self, Failure> {
+        match path {
+            None => Ok(Self::None),
+            Some(path) if path.as_os_str() == "-" => Ok(Self::Stdout),
+            Some(path) => match output::check_writable(path) {
+                Ok(()) => Ok(Self::File(path.to_owned())),
+                Err(cause) => Err(Failure::cannot_write(path, &cause)),
+            },
+        }
+    }
+
+    /// Writes the JSON where it goes, and the text for people where it does not mix with it.
+    fn publish(&self, json: &str, text: &str) -> Result<(), Failure> {
+        match self {
+            Self::None => out::print(text),
+            Self::Stdout => {
+                out::print_to_stderr(text);
+                out::print(json)
+            }
+            Self::File(path) => {
+                output::write_atomically(path, json).map_err(|cause| {
+                    Failure::Run(format!("cannot write {}: {cause}", path.display()))
+                })?;
+                out::print(text)
+            }
+        }
+    }
+}
+
+/// The command line of this process, for the result to name.
+fn command() -> String {
+    machine::command_line(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
+}
+
+/// A progress bar on standard error, which indicatif hides where that is no terminal.
+fn progress_bar(unit: &str) -> ProgressBar {
+    // Drawn between rounds only, so that drawing never falls into a frame's time.
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    let template = format!("{{wide_bar}} {{pos}}/{{len}} {unit}, {{eta}} left");
+    match ProgressStyle::with_template(&template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

@@ -1,0 +1,63 @@
+//! `pinpool plan`: what a configuration comes to, with the environment's overrides; nothing is
+//! pinned.
+
+use pinpool::{Plan, Pool, Threads};
+use pinpool_bench::machine;
+use serde_json::{Value, json};
+
+use crate::cli::PlanArgs;
+use crate::failure::Failure;
+use crate::out;
+
+pub(crate) fn run(arguments: &PlanArgs) -> Result<(), Failure> {
+    // Whatever is wrong with a plan lies in the file or the environment.
+    let plan = Pool::builder().file(&arguments.file).plan();
+    let plan = plan.map_err(|cause| Failure::Input(cause.to_string()))?;
+    if arguments.json {
+        return out::print(&format!("{:#}\n", to_json(&plan)));
+    }
+    out::print(&plan.to_string())
+}
+
+/// The plan with the names of the configuration file.
+fn to_json(plan: &Plan) -> Value {
+    let config = &plan.config;
+    let prefault_threads = match config.prefault_threads {
+        Threads::Count(count) => json!(count),
+        Threads::Auto => json!("auto"),
+    };
+    let classes = plan.classes.iter().map(|class| {
+        json!({
+            "name": class.name,
+            "size": class.size,
+            "count": class.count,
+            "align": class.align,
+            "slot_bytes": class.slot_bytes,
+            "slab_bytes": class.slab_bytes,
+            "waste_bytes": class.waste_bytes,
+            "chunk_bytes": class.chunk_bytes,
+        })
+    });
+    let memlock = machine::memlock();
+    json!({
+        "pool": {
+            "backend": config.backend.to_string(),
+            "device": config.device,
+            "max_pinned": config.max_pinned,
+            "lock": config.lock.to_string(),
+            "prefault_threads": prefault_threads,
+            "pin_chunk": config.pin_chunk,
+        },
+        "classes": classes.collect::<Vec<_>>(),
+        "total_bytes": plan.total_bytes,
+        "pinned_bytes": plan.pinned_bytes,
+        "waste_bytes": plan.waste_bytes(),
+        "limits": {
+            "max_pinned": config.max_pinned,
+            "memlock_soft": memlock.soft_bytes,
+            "memlock_hard": memlock.hard_bytes,
+            "cap_ipc_lock": memlock.cap_ipc_lock,
+        },
+        "notes": plan.notes,
+    })
+}

@@ -1,0 +1,34 @@
+//! The `pinpool` command: plan a configuration, measure the pool on this machine.
+//!
+//! Exit codes: 0 done, 1 a run failed, 2 the request is wrong or this machine cannot serve it.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod cmd;
+mod failure;
+mod out;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    out::log_to_stderr(cli.verbose);
+    let result = match cli.command {
+        Command::Plan(arguments) => cmd::plan::run(&arguments),
+        Command::Bench(arguments) => cmd::bench::run(&arguments),
+    };
+    match result {
+        // A reader that has seen enough and gone away is no failure.
+        Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
+        Err(failure) => {
+            out::error(&failure.to_string());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

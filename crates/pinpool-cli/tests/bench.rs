@@ -1,0 +1,210 @@
+//! `pinpool bench`: its JSON, where it goes, what is refused before anything is measured.
+
+#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::{Ran, assert_refused, pinpool, run};
+use serde_json::Value;
+
+/// The scenario `frames` in a size that takes no time.
+const TINY: [&str; 10] = [
+    "bench",
+    "frames",
+    "--backend",
+    "host",
+    "--frame",
+    "64x32:rgb8",
+    "--frames",
+    "12",
+    "--depth",
+    "2",
+];
+
+fn tiny(more: &[&str]) -> Ran {
+    run(&[&TINY, more].concat())
+}
+
+fn assert_frames_json(json: &str) -> Value {
+    let json: Value = serde_json::from_str(json).unwrap();
+    assert_eq!(json["scenario"], "frames");
+    assert_eq!(json["backend"], "host");
+    assert!(json["locked"].is_boolean());
+    assert!(json["machine"]["cores"].as_u64().unwrap() >= 1);
+    assert!(json["command"].as_str().unwrap().starts_with("pinpool bench frames"), "{json:#}");
+    assert_eq!(json["frame"]["bytes"], 64 * 32 * 3);
+    assert_eq!((json["frames"].as_u64(), json["depth"].as_u64()), (Some(12), Some(2)));
+    let rows = json["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["lease", "pinned-per-frame", "malloc-per-frame", "fixed-ring"]);
+    for row in rows {
+        for key in ["fps", "p50_us", "p99_us", "max_us"] {
+            assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {json:#}");
+        }
+    }
+    for key in
+        ["lease_over_pinned_per_frame", "lease_over_malloc_per_frame", "lease_over_fixed_ring"]
+    {
+        assert!(json["ratios"][key].as_f64().unwrap() > 0.0, "{key}: {json:#}");
+    }
+    json
+}
+
+#[test]
+fn frames_prints_a_table_and_what_follows_from_it() {
+    let ran = tiny(&[]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(ran.stdout.contains("frames/s"), "{ran:?}");
+    assert!(ran.stdout.contains("as many frames per second as pinning each frame"), "{ran:?}");
+    assert!(!ran.stdout.contains("missed"), "{ran:?}");
+}
+
+#[test]
+fn frames_writes_json_to_standard_output_and_the_table_to_standard_error() {
+    let ran = tiny(&["--json", "-"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json = assert_frames_json(&ran.stdout);
+    assert!(json["rows"][0].get("missed").is_none(), "{json:#}");
+    assert!(ran.stderr.contains("frames/s"), "{ran:?}");
+}
+
+#[test]
+fn frames_writes_json_to_a_file_without_naming_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("result.json");
+    fs::write(&path, "old").unwrap();
+    let ran = tiny(&["--json", path.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("frames/s"), "{ran:?}");
+    let text = fs::read_to_string(&path).unwrap();
+    let json = assert_frames_json(&text);
+    assert!(json["command"].as_str().unwrap().ends_with("--json result.json"), "{json:#}");
+    assert!(!text.contains(folder.path().to_str().unwrap()), "{text}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file is left");
+}
+
+#[test]
+fn a_paced_run_reports_missed_deadlines() {
+    let ran = tiny(&["--rate", "2000", "--json", "-"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json = assert_frames_json(&ran.stdout);
+    assert_eq!(json["rate_fps"].as_f64(), Some(2000.0));
+    let rows = json["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["missed"].as_u64().unwrap() <= 12), "{json:#}");
+    assert!(ran.stderr.contains("missed"), "{ran:?}");
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    assert_refused(&tiny(&["--frames", "0"]), &["--frames"]);
+    let frames = |option: &str, value: &str, words: &[&str]| {
+        assert_refused(&run(&["bench", "frames", option, value]), words);
+    };
+    frames("--frames", "0", &["--frames 0"]);
+    frames("--frames", "-1", &["-1"]);
+    frames("--frames", "18446744073709551615", &["--frames"]);
+    frames("--depth", "0", &["--depth 0"]);
+    frames("--depth", "18446744073709551615", &["--depth"]);
+    frames("--depth", "99999999999999999999999", &["--depth"]);
+    frames("--rate", "0", &["--rate"]);
+    frames("--rate", "NaN", &["--rate"]);
+    frames("--rate", "inf", &["--rate"]);
+    frames("--frame", "1080p-yuvy", &["yuvy", "yuyv"]);
+    frames("--frame", "0x10:rgb8", &["0x10"]);
+    frames("--frame", "18446744073709551615x2:rgb8", &["--frame"]);
+    frames("--frame", "262144x262144:rgba8", &["available"]);
+    frames("--backend", "vulkan", &["vulkan", "host"]);
+    frames("--jsno", "x", &["--jsno", "--json"]);
+    assert_refused(&run(&["bench", "copy", "--size", "0"]), &["--size 0"]);
+    assert_refused(&run(&["bench", "copy", "--size", "9999999999999"]), &["--size"]);
+    assert_refused(&run(&["bench", "dance"]), &["dance"]);
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no/such/folder/result.json");
+    // A million frames would take minutes: the refusal comes first.
+    let started = std::time::Instant::now();
+    for path in [missing.to_str().unwrap(), folder.path().to_str().unwrap()] {
+        let ran = run(&["bench", "frames", "--frames", "1000000", "--json", path]);
+        assert_refused(&ran, &["cannot write"]);
+        assert_refused(&run(&["bench", "copy", "--json", path]), &["cannot write"]);
+    }
+    assert!(started.elapsed().as_secs() < 30);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn cuda_without_a_device_is_refused_and_auto_falls_back() {
+    // An empty list hides every device, so this holds on a machine with a GPU too.
+    let hidden = |arguments: &[&str]| -> Ran {
+        pinpool(arguments).env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into()
+    };
+    let ran = hidden(&["bench", "frames", "--backend", "cuda", "--frames", "3"]);
+    assert_refused(&ran, &["no CUDA device"]);
+    let mut auto = TINY.to_vec();
+    auto[3] = "auto";
+    auto.extend(["--json", "-"]);
+    let ran = hidden(&auto);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json = assert_frames_json(&ran.stdout);
+    assert!(json["notes"].to_string().contains("no CUDA device"), "{json:#}");
+}
+
+#[test]
+fn a_small_memory_lock_limit_leaves_every_source_unlocked_and_says_so() {
+    let pinpool = env!("CARGO_BIN_EXE_pinpool");
+    let limited = ["prlimit", "--memlock=16384:16384", pinpool];
+    // Root's capability would lift the limit.
+    let unprivileged = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
+    let root = pinpool_bench::machine::memlock().cap_ipc_lock;
+    let words = [if root { &unprivileged[..] } else { &[] }, &limited, &TINY, &["--json", "-"]];
+    let words = words.concat();
+    let ran: Ran = Command::new(words[0]).args(&words[1..]).output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json = assert_frames_json(&ran.stdout);
+    assert_eq!(json["locked"], false, "{json:#}");
+    assert_eq!(json["machine"]["memlock"]["soft_bytes"], 16384, "{json:#}");
+    assert!(json["notes"].to_string().contains("RLIMIT_MEMLOCK is 16 KiB"), "{json:#}");
+    assert!(ran.stderr.contains("NOT locked") && ran.stderr.contains("Note: "), "{ran:?}");
+}
+
+#[test]
+fn copy_without_a_device_says_so_and_succeeds() {
+    let mut command = pinpool(&["bench", "copy", "--json", "-"]);
+    let ran: Ran = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["scenario"], "copy");
+    assert!(json["not_run"].as_str().unwrap().starts_with("no CUDA device: "), "{json:#}");
+    assert_eq!(json["rows"].as_array().map(Vec::len), Some(0));
+    assert!(ran.stderr.starts_with("not run: no CUDA device: "), "{ran:?}");
+    assert!(ran.stderr.contains("cuMemHostAlloc") && !ran.stderr.contains("panicked"), "{ran:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    for more in [&[][..], &["--json", "-"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = pinpool(&[&TINY, more].concat());
+        let ran: Ran = command.stdout(writer).output().unwrap().into();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(!ran.stderr.contains("panicked"), "{ran:?}");
+    }
+}
+
+#[test]
+fn help_and_version_succeed_and_no_command_is_refused() {
+    for arguments in [&["--help"][..], &["bench", "frames", "--help"], &["--version"]] {
+        let ran = run(arguments);
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+        assert!(ran.stdout.contains("pinpool"), "{ran:?}");
+    }
+    assert_eq!(run(&[]).code, Some(2));
+    assert_eq!(run(&["bench"]).code, Some(2));
+}

@@ -1,0 +1,18 @@
+//! The test kit of pinpool: memory that counts, fails, refuses or delays, owner stamps, the contract
+//! suite, the operation model, child processes and readings of this process.
+//!
+//! Everything here is for tests: a broken expectation is a panic with the numbers in it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a test kit reports by panicking"
+)]
+
+pub mod child;
+pub mod contract;
+pub mod model;
+pub mod proc;
+pub mod scripted;
+pub mod stamp;

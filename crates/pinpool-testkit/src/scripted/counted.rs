@@ -1,0 +1,79 @@
+//! Counts every call, and books what is reserved and pinned.
+
+use std::ptr::NonNull;
+
+use pinpool::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region};
+
+use super::Ledger;
+
+/// Memory whose calls are booked in a [`Ledger`]. It never panics: breaches are recorded.
+#[derive(Debug)]
+pub struct Counted<M> {
+    inner: M,
+    ledger: Ledger,
+}
+
+impl<M: PageLock> Counted<M> {
+    /// Wraps `inner`; the ledger stays with the test.
+    pub fn new(inner: M) -> (Self, Ledger) {
+        let ledger = Ledger::default();
+        (Self { inner, ledger: ledger.clone() }, ledger)
+    }
+}
+
+// SAFETY: every duty is the inner memory's; this only writes a book of its own between the calls.
+unsafe impl<M: PageLock> PageLock for Counted<M> {
+    fn kind(&self) -> BackendKind {
+        self.inner.kind()
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
+        let result = self.inner.reserve(bytes);
+        self.ledger.count(MemoryStep::Reserve, result.is_err());
+        if let Ok(start) = result {
+            self.ledger.reserved(Region { start, bytes });
+        }
+        result
+    }
+
+    unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
+        self.ledger.populating(part);
+        // SAFETY: the caller's duty is the same.
+        let result = unsafe { self.inner.populate(part) };
+        self.ledger.count(MemoryStep::Populate, result.is_err());
+        result
+    }
+
+    unsafe fn pin(&self, chunk: Region) -> Result<Pinned, MemoryError> {
+        self.ledger.pinning(chunk);
+        // SAFETY: the caller's duty is the same.
+        let result = unsafe { self.inner.pin(chunk) };
+        self.ledger.count(MemoryStep::Pin, result.is_err());
+        if result.as_ref().is_ok_and(|pinned| pinned.locked || pinned.device_base.is_some()) {
+            self.ledger.pinned(chunk);
+        }
+        result
+    }
+
+    unsafe fn unpin(&self, chunk: Region) -> Result<(), MemoryError> {
+        self.ledger.unpinning(chunk);
+        // SAFETY: the caller's duty is the same.
+        let result = unsafe { self.inner.unpin(chunk) };
+        self.ledger.count(MemoryStep::Unpin, result.is_err());
+        if result.is_ok() {
+            self.ledger.unpinned(chunk);
+        }
+        result
+    }
+
+    unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
+        self.ledger.releasing(region);
+        // SAFETY: the caller's duty is the same.
+        let result = unsafe { self.inner.release(region) };
+        self.ledger.count(MemoryStep::Release, result.is_err());
+        if result.is_ok() {
+            self.ledger.released(region);
+        }
+        result
+    }
+}

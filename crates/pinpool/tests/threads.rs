@@ -1,0 +1,406 @@
+//! Many threads on few slots: ownership, hand-over, waiting, thread ends and closing under load.
+//!
+//! A test here waits long before it calls something lost; none asserts that something is fast.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test reports by panicking, and its figures by printing"
+)]
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use pinpool::{Heap, Lease, LeaseError, Pool};
+use pinpool_testkit::proc;
+use pinpool_testkit::scripted::{Counted, Ledger};
+use pinpool_testkit::stamp;
+
+fn pool(classes: &[(&str, usize, usize)]) -> (Pool, Ledger) {
+    let (memory, ledger) = Counted::new(Heap::claiming_locked());
+    let mut builder = Pool::builder().env(false).memory(memory);
+    for (name, size, count) in classes {
+        builder = builder.class(name, *size, *count);
+    }
+    (builder.open().unwrap(), ledger)
+}
+
+/// Every slot came home: all can be leased again, the counts balance, and closing leaves nothing.
+fn assert_all_home(pool: Pool, ledger: &Ledger) {
+    for class in pool.stats().classes {
+        assert_eq!((class.free, class.leased), (class.slots, 0), "{class:?}");
+        assert_eq!(class.stale_returns_total, 0, "{class:?}");
+        let held: Vec<_> = (0..class.slots).map(|_| pool.try_lease(class.size).unwrap()).collect();
+        assert!(matches!(pool.try_lease(class.size), Err(LeaseError::Exhausted(_))));
+        drop(held);
+    }
+    assert!(pool.close(HANG).is_complete());
+    drop(pool);
+    ledger.assert_clean();
+}
+
+/// Eight threads fight for five slots. Each stamps its whole slot, lets others run, and finds its
+/// stamp whole; a sampler finds the counts balanced all the while; nobody calls the memory.
+#[test]
+fn no_two_owners_of_one_slot() {
+    let (pool, ledger) = pool(&[("small", 256, 3), ("large", 4096, 2)]);
+    let calls = ledger.calls_total();
+    let (leases, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+    let done = AtomicBool::new(false);
+    let mut samples = 0u64;
+    std::thread::scope(|scope| {
+        let owners: Vec<_> = (0..8u64)
+            .map(|thread| {
+                let (pool, leases, misses) = (&pool, &leases, &misses);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let size = if (round + thread) % 3 == 0 { 4096 } else { 256 };
+                        match pool.try_lease(size) {
+                            Ok(lease) => {
+                                hold(lease, thread << 32 | round);
+                                leases.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(LeaseError::Exhausted(_)) => {
+                                misses.fetch_add(1, Ordering::Relaxed);
+                                std::thread::yield_now();
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let watcher = scope.spawn(|| sample(&pool, &done));
+        for owner in owners {
+            owner.join().unwrap();
+        }
+        done.store(true, Ordering::Release);
+        samples = watcher.join().unwrap();
+    });
+    let (leases, misses) = (leases.into_inner(), misses.into_inner());
+    println!("{leases} leases, {misses} misses, {samples} samples");
+    let stats = pool.stats();
+    assert_eq!(stats.classes.iter().map(|class| class.leases_total).sum::<u64>(), leases);
+    assert_eq!(stats.classes.iter().map(|class| class.misses_total).sum::<u64>(), misses);
+    assert_eq!(leases + misses, 8 * ROUNDS);
+    assert!(leases > ROUNDS && misses > 0 && samples > 0, "there was a fight");
+    assert_eq!(ledger.calls_total(), calls, "no call into the memory while leasing");
+    assert_all_home(pool, &ledger);
+}
+
+fn hold(mut lease: Lease, owner: u64) {
+    stamp::write_slot(&mut lease, owner);
+    if owner.is_multiple_of(4) {
+        std::thread::yield_now();
+    }
+    stamp::verify(lease.as_slice(), owner);
+}
+
+/// Reads the counts until told to stop: balanced at each reading, and cumulative ones never fall.
+fn sample(pool: &Pool, done: &AtomicBool) -> u64 {
+    let mut samples = 0;
+    let mut last = [0; 2];
+    while !done.load(Ordering::Acquire) {
+        for (class, last) in pool.stats().classes.iter().zip(&mut last) {
+            let sum = class.free + class.leased + class.in_flight + class.quarantined;
+            assert_eq!(sum, class.slots, "{class:?}");
+            assert!(class.leases_total >= *last, "{class:?}");
+            *last = class.leases_total;
+        }
+        samples += 1;
+        // The owners need the processors more.
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    samples
+}
+
+/// Producers lease and fill, consumers check and drop in other threads; the slots always suffice,
+/// because who has none waits.
+#[test]
+fn leases_are_handed_from_thread_to_thread() {
+    let (pool, ledger) = pool(&[("frame", 1024, 6)]);
+    let (send, receive) = mpsc::sync_channel::<(u64, Lease)>(4);
+    let receive = std::sync::Mutex::new(receive);
+    let received = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for producer in 0..3u64 {
+            let (pool, send) = (&pool, send.clone());
+            scope.spawn(move || {
+                for round in 0..ROUNDS / 4 {
+                    let mut lease = pool.lease_timeout(1000, HANG).unwrap();
+                    let owner = producer << 32 | round;
+                    stamp::write_slot(&mut lease, owner);
+                    send.send((owner, lease)).unwrap();
+                }
+            });
+        }
+        drop(send);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let next = receive.lock().unwrap().recv();
+                    let Ok((owner, lease)) = next else { break };
+                    stamp::verify(lease.as_slice(), owner);
+                    drop(lease);
+                    received.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(received.into_inner(), 3 * (ROUNDS / 4));
+    assert_all_home(pool, &ledger);
+}
+
+/// Two classes of one slot and four waiters each. Slots are returned one at a time, each return gives
+/// one waiter its slot, and nobody but this thread ever returns one: a lost wake-up is not made good
+/// by the next return, it leaves a waiter asleep beside a free slot.
+#[test]
+fn each_return_reaches_a_waiter_of_its_class() {
+    let (pool, ledger) = pool(&[("a", 64, 1), ("b", 128, 1)]);
+    let mut returns = 0;
+    let mut workers = Vec::new();
+    let classes: Vec<_> = [64usize, 128]
+        .into_iter()
+        .map(|size| {
+            let (answer, answers) = mpsc::channel();
+            let asks: Vec<_> = (0..4)
+                .map(|_| {
+                    let (ask, asked) = mpsc::channel::<()>();
+                    let (pool, answer) = (pool.clone(), answer.clone());
+                    workers.push(std::thread::spawn(move || {
+                        while asked.recv().is_ok() {
+                            answer.send(pool.lease_timeout(size, HANG)).unwrap();
+                        }
+                    }));
+                    ask
+                })
+                .collect();
+            (size, asks, answers)
+        })
+        .collect();
+    for round in 0..1250u32 {
+        for (size, asks, answers) in &classes {
+            let mut lease = pool.try_lease(*size).unwrap();
+            for ask in asks {
+                ask.send(()).unwrap();
+            }
+            // Now and then all are surely asleep; mostly they are just about to be.
+            if round.is_multiple_of(64) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            for _ in asks {
+                drop(lease);
+                returns += 1;
+                lease = answers.recv().unwrap().expect("a free slot reaches a waiter");
+            }
+        }
+    }
+    println!("{returns} returns, each to a waiter");
+    assert!(returns >= 10_000);
+    drop(classes);
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    let stats = pool.stats();
+    assert!(stats.classes.iter().all(|class| class.timeouts_total == 0), "{stats}");
+    assert!(stats.classes.iter().all(|class| class.waits_total > 1000), "they did wait: {stats}");
+    assert_all_home(pool, &ledger);
+}
+
+/// Sixteen threads that wait for four slots all get on.
+#[test]
+fn more_waiters_than_slots_make_progress() {
+    let (pool, ledger) = pool(&[("frame", 512, 4)]);
+    std::thread::scope(|scope| {
+        for thread in 0..16u64 {
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 0..1000 {
+                    let lease = pool.lease_timeout(512, HANG).unwrap();
+                    hold(lease, thread << 32 | round);
+                }
+            });
+        }
+    });
+    assert_eq!(pool.stats().classes[0].leases_total, 16 * 1000);
+    assert_all_home(pool, &ledger);
+}
+
+thread_local! {
+    static KEPT: RefCell<Vec<Lease>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Thousands of threads end with leases in a thread-local, whose destructor drops them; one in a
+/// hundred ends by a panic. Every slot comes home.
+#[test]
+fn leases_dropped_while_threads_end() {
+    let (pool, ledger) = pool(&[("frame", 512, 64)]);
+    let mut panics = 0;
+    for wave in 0..LIVES / 32 {
+        let threads: Vec<_> = (0..32u32)
+            .map(|thread| {
+                let pool = pool.clone();
+                std::thread::spawn(move || {
+                    KEPT.with_borrow_mut(|kept| {
+                        for _ in 0..2 {
+                            let mut lease = pool.try_lease(512).unwrap();
+                            stamp::write_slot(&mut lease, u64::from(thread));
+                            kept.push(lease);
+                        }
+                    });
+                    let held = pool.clone();
+                    if (wave * 32 + thread) % 100 == 0 {
+                        // Unwinds without the hook that prints.
+                        std::panic::resume_unwind(Box::new(held));
+                    }
+                })
+            })
+            .collect();
+        panics += threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    }
+    println!("{} lives, {panics} ended by a panic", LIVES / 32 * 32);
+    assert!(panics >= 50);
+    assert_all_home(pool, &ledger);
+}
+
+/// The plainest leak: a million lease and drop on eight slots never run out and never leave the same
+/// eight addresses.
+#[test]
+fn a_million_rounds_stay_on_eight_addresses() {
+    let (pool, ledger) = pool(&[("frame", 4096, 8)]);
+    let mut addresses = BTreeSet::new();
+    let mut held = std::collections::VecDeque::new();
+    for round in 0..1_000_000usize {
+        if held.len() == round / 1000 % 8 + 1 {
+            held.pop_front();
+        }
+        while held.len() > round / 1000 % 8 {
+            held.pop_front();
+        }
+        let lease = pool.try_lease(4096).expect("never exhausted");
+        addresses.insert(lease.as_ptr() as usize);
+        held.push_back(lease);
+    }
+    assert_eq!(addresses.len(), 8);
+    drop(held);
+    assert_eq!(pool.stats().classes[0].leases_total, 1_000_000);
+    assert_all_home(pool, &ledger);
+}
+
+/// A holder that panics gives its slot to whoever waits for it. Nobody's lock is poisoned.
+#[test]
+fn a_panicking_holder_feeds_a_waiter() {
+    let (pool, ledger) = pool(&[("frame", 512, 1)]);
+    for _ in 0..200 {
+        let held = pool.try_lease(512).unwrap();
+        let waiter = {
+            let pool = pool.clone();
+            std::thread::spawn(move || pool.lease_timeout(512, HANG).map(drop))
+        };
+        let holder = std::thread::spawn(move || {
+            let _held = held;
+            std::panic::resume_unwind(Box::new("planted"));
+        });
+        assert!(holder.join().is_err());
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    }
+    assert_all_home(pool, &ledger);
+}
+
+/// A waiting lease costs no processor time.
+#[test]
+fn a_waiter_sleeps() {
+    let (pool, ledger) = pool(&[("frame", 512, 1)]);
+    let held = pool.try_lease(512).unwrap();
+    let waiter = {
+        let pool = pool.clone();
+        std::thread::spawn(move || {
+            let before = proc::thread_cpu_time();
+            let result = pool.lease_timeout(512, Duration::from_millis(400));
+            (proc::thread_cpu_time().saturating_sub(before), result.is_err())
+        })
+    };
+    let (busy, timed_out) = waiter.join().unwrap();
+    println!("a wait of 400 ms took {busy:?} of processor time");
+    assert!(timed_out);
+    assert!(busy < Duration::from_millis(20), "{busy:?}: it spins");
+    drop(held);
+    assert_all_home(pool, &ledger);
+}
+
+/// The pool is dropped while its leases come home in other threads: the memory is given back once,
+/// after the last of them, whoever that is.
+#[test]
+fn the_pool_goes_while_leases_come_home() {
+    for round in 0..2000u64 {
+        let (pool, ledger) = pool(&[("frame", 256, 3), ("tile", 64, 3)]);
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                let (mut frame, mut tile) =
+                    (pool.try_lease(256).unwrap(), pool.try_lease(64).unwrap());
+                scope.spawn(move || {
+                    stamp::write_slot(&mut frame, thread);
+                    stamp::write_slot(&mut tile, round);
+                    stamp::verify(frame.as_slice(), thread);
+                    drop(frame);
+                    stamp::verify(tile.as_slice(), round);
+                });
+            }
+            drop(pool);
+        });
+        ledger.assert_clean();
+    }
+}
+
+/// Close races waiters, holders and other closers: everybody gets an answer, a report never counts
+/// more than is out, and in the end nothing is left.
+#[test]
+fn close_races_waiters_and_returns() {
+    let (mut served, mut refused) = (0, 0);
+    for round in 0..1000u32 {
+        let (pool, ledger) = pool(&[("frame", 256, 2)]);
+        let held: Vec<_> = (0..2).map(|_| pool.try_lease(256).unwrap()).collect();
+        std::thread::scope(|scope| {
+            let waiters: Vec<_> =
+                (0..3).map(|_| scope.spawn(|| pool.lease_timeout(256, HANG).map(drop))).collect();
+            let closers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        if round.is_multiple_of(2) {
+                            std::thread::yield_now();
+                        }
+                        pool.close(Duration::ZERO)
+                    })
+                })
+                .collect();
+            held.into_iter().for_each(drop);
+            for closer in closers {
+                for (_, out) in closer.join().unwrap().still_out {
+                    assert!(out <= 2, "{out} of 2 slots are out");
+                }
+            }
+            for waiter in waiters {
+                match waiter.join().unwrap() {
+                    Ok(()) => served += 1,
+                    Err(LeaseError::Closed) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        assert!(pool.close(HANG).is_complete());
+        ledger.assert_clean();
+    }
+    println!("{served} waiters served, {refused} refused");
+    assert!(served > 0 && refused > 0, "both outcomes must occur: {served}, {refused}");
+}
+
+/// What takes longer is lost.
+const HANG: Duration = Duration::from_secs(30);
+/// Attempts of each fighting thread.
+const ROUNDS: u64 = 100_000;
+/// Threads that come and go.
+const LIVES: u32 = 6400;
