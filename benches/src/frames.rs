@@ -89,20 +89,31 @@ pub fn run(
         tallies.push(Tally::new()?);
     }
     let mut done = 0;
-    // The first round runs twice: once uncounted, to bring every rival to its usual pace.
-    for (number, &frames) in rounds.iter().take(1).chain(&rounds).enumerate() {
-        for rival in timing::order(number, Rival::ALL.len()) {
-            let rate = options.rate.filter(|_| number > 0);
-            let round = run_round(&mut rig, Rival::ALL[rival], frames, rate)?;
-            if number > 0 {
-                tallies[rival].add(&round);
-                done += frames;
-                progress(done, total);
+    for (setup, rounds) in rounds.chunks(rounds.len().div_ceil(SETUPS).max(1)).enumerate() {
+        // Which physical pages a buffer gets makes it a few per cent faster or slower for as long
+        // as it lives: fresh memory for all, several times, so that luck does not decide.
+        if setup > 0 {
+            drop(rig);
+            rig = FrameRig::open(options.backend, bytes, options.depth)?;
+        }
+        // The first round runs twice: once uncounted, to bring every rival to its usual pace.
+        for (number, &frames) in rounds.iter().take(1).chain(rounds).enumerate() {
+            for rival in timing::order(number, Rival::ALL.len()) {
+                let rate = options.rate.filter(|_| number > 0);
+                let round = run_round(&mut rig, Rival::ALL[rival], frames, rate)?;
+                if number > 0 {
+                    tallies[rival].add(&round);
+                    done += frames;
+                    progress(done, total);
+                }
             }
         }
     }
     Ok(report(options, command, bytes as u64, rounds.len() as u64, &rig, &tallies))
 }
+
+/// How often all sources get fresh memory during one run.
+const SETUPS: usize = 5;
 
 /// One rival's frames of one round.
 struct Round {
@@ -214,8 +225,8 @@ pub const RATE_MIN: f64 = 0.1;
 pub const RATE_MAX: f64 = 100_000.0;
 const METHOD: &str = "per frame: give back the oldest buffer once depth are live, acquire, fill by \
                       memcpy, copy to the sink and wait; rounds of the four sources interleaved in \
-                      changing order after one uncounted round; fps is frames over busy time; \
-                      ratios are medians of per-round ratios";
+                      changing order; up to five set-ups with fresh memory, each after an uncounted \
+                      round; fps is frames over busy time; ratios are medians of per-round ratios";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
