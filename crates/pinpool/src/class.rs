@@ -119,7 +119,7 @@ impl ClassRef {
             // The pool may be gone by now: nothing of it is touched after this.
             Push::Free => {}
             Push::Waited => self.give_back_waking(taken.slot),
-            Push::Closed => self.arrive(1),
+            Push::Closed => self.arrive(),
         }
     }
 
@@ -131,17 +131,17 @@ impl ClassRef {
         class.lifetime.hold();
         match class.list.push_waited(slot) {
             Push::Free | Push::Waited => class.waiters.wake_one(),
-            Push::Closed => self.arrive(1),
+            Push::Closed => self.arrive(),
         }
-        self.arrive(1);
+        if class.lifetime.end_hold() {
+            self.all_home();
+        }
     }
 
     /// Closes the class: waiters wake, no lease succeeds, free slots are home.
     pub(crate) fn close(self) {
         let class = self.get();
-        // One more than the slots: the class is no longer open.
-        let count = |taken: u32| class.lifetime.arrive(taken as usize + 1);
-        if class.waiters.close(&class.list, count) == Some(true) {
+        if class.waiters.close(&class.list, |home| class.lifetime.close(home)) == Some(true) {
             self.all_home();
         }
     }
@@ -152,11 +152,11 @@ impl ClassRef {
         self.drop_reference();
     }
 
-    /// Counts slots home; the last one lets the memory go.
+    /// Counts a slot home; the last one lets the memory go.
     #[cold]
     #[inline(never)]
-    fn arrive(self, slots: usize) {
-        if self.get().lifetime.arrive(slots) {
+    fn arrive(self) {
+        if self.get().lifetime.arrive() {
             self.all_home();
         }
     }
@@ -254,7 +254,11 @@ impl Class {
     #[inline(never)]
     fn sample_high_water(&self) -> Census {
         let census = self.census();
-        self.counters.high_water.fetch_max(census.leased + census.in_flight, Ordering::Relaxed);
+        // While the class is being closed its slots are in no list, though they are home.
+        if !self.list.is_closed() {
+            let out = census.leased + census.in_flight;
+            self.counters.high_water.fetch_max(out, Ordering::Relaxed);
+        }
         census
     }
 
@@ -264,25 +268,23 @@ impl Class {
         let read = || {
             let finished = self.counters.copies_finished.load(Ordering::Acquire);
             let quarantined = self.quarantined();
-            let list = if self.list.is_closed() {
-                // Slots that are home are no longer in the list, but counted here.
-                let out = u32::try_from(self.lifetime.still_out()).unwrap_or(self.slots);
-                (self.slots.saturating_sub(out), 0)
-            } else {
-                self.list.census()
-            };
+            let list = self.list.census();
             let started = self.counters.copies_started.load(Ordering::Acquire);
-            (list, started, finished, quarantined)
+            (list, started, finished, quarantined, self.lifetime.still_out())
         };
         let mut last = read();
         for _ in 0..CENSUS_TRIES {
             let now = read();
-            if now == last {
+            // Between the closing of the list and the counting of what was in it nobody knows.
+            let closing = now.4.is_none() && self.list.is_closed();
+            if now == last && !closing {
                 break;
             }
             last = now;
         }
-        let ((free, _), started, finished, quarantined) = last;
+        let ((free, _), started, finished, quarantined, still_out) = last;
+        // What is home of a closed class is in no list.
+        let free = still_out.map_or(free, |out| self.slots - out.min(self.slots));
         let free = free.min(self.slots - quarantined);
         let in_flight = clamp(started.saturating_sub(finished), self.slots - quarantined - free);
         Census { free, in_flight, quarantined, leased: self.slots - quarantined - free - in_flight }
@@ -402,17 +404,12 @@ impl Class {
 
     /// Slots that are out, once the class is closed.
     pub(crate) fn still_out(&self) -> usize {
-        self.lifetime.still_out()
+        self.lifetime.still_out().unwrap_or(self.slots) as usize
     }
 
     /// Returns that were ignored because the slot was not the caller's any more.
     pub(crate) fn stale_returns_total(&self) -> u64 {
         self.counters.stale_returns.load(Ordering::Relaxed)
-    }
-
-    /// Bytes mapped, zero when the memory is gone.
-    pub(crate) fn slab_bytes(&self) -> usize {
-        self.slab.lock().as_ref().map_or(0, Slab::bytes)
     }
 }
 

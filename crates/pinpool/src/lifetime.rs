@@ -1,33 +1,52 @@
 //! When a class's memory and then the class itself may go; it knows counts, not what they count.
 
-use crate::sync::{AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Two counts that replace a reference count per lease.
 ///
-/// *Out* is the number of slots that are not home plus one for an open class. It is written only
-/// after the free list was closed, so leases on an open class share nothing. *References* are the
-/// pool's handle and the memory; the class's own record goes with the last.
+/// *Out* is one word: whether the class is open, who else holds its memory, and the number of slots
+/// that are not home. On an open class only waking returns write it, so leases share nothing.
+/// *References* are the pool's handle and the memory; the class's own record goes with the last.
+///
+/// ```text
+/// out  [ open: 1 bit | holds: 31 bits | slots: 32 bits ]
+/// ```
 #[derive(Debug)]
 pub(crate) struct Lifetime {
     /// `Release` on the way down, `Acquire` at zero: everything done to a slot happens before its
     /// memory goes.
-    out: AtomicUsize,
+    out: AtomicU64,
     references: AtomicUsize,
 }
 
 impl Lifetime {
     pub(crate) fn new(slots: u32) -> Self {
-        Self { out: AtomicUsize::new(slots as usize + 1), references: AtomicUsize::new(2) }
+        let out = AtomicU64::new(OPEN | u64::from(slots));
+        Self { out, references: AtomicUsize::new(2) }
     }
 
     /// Keeps the memory while the caller, who owns a slot that is out, gives that slot back.
     pub(crate) fn hold(&self) {
-        self.out.fetch_add(1, Ordering::Relaxed);
+        self.out.fetch_add(HOLD, Ordering::Relaxed);
     }
 
-    /// Counts `arrived` home. True for the last: the caller then lets the memory go, and must not
+    /// Ends one [`Self::hold`]. True for the last, as [`Self::arrive`].
+    pub(crate) fn end_hold(&self) -> bool {
+        self.subtract(HOLD)
+    }
+
+    /// The class is not open any more, and `home` slots are home. True for the last.
+    pub(crate) fn close(&self, home: u32) -> bool {
+        self.subtract(OPEN + u64::from(home))
+    }
+
+    /// Counts one slot home. True for the last: the caller then lets the memory go, and must not
     /// touch the class after dropping the memory's reference.
-    pub(crate) fn arrive(&self, arrived: usize) -> bool {
+    pub(crate) fn arrive(&self) -> bool {
+        self.subtract(1)
+    }
+
+    fn subtract(&self, arrived: u64) -> bool {
         if self.out.fetch_sub(arrived, Ordering::Release) != arrived {
             return false;
         }
@@ -44,11 +63,18 @@ impl Lifetime {
         true
     }
 
-    /// Slots that are out, once the class is closed.
-    pub(crate) fn still_out(&self) -> usize {
-        self.out.load(Ordering::Acquire)
+    /// Slots that are out, once the class is closed; `None` while it is open.
+    #[allow(clippy::cast_possible_truncation, reason = "the low half is the count")]
+    pub(crate) fn still_out(&self) -> Option<u32> {
+        let out = self.out.load(Ordering::Acquire);
+        (out & OPEN == 0).then_some(out as u32)
     }
 }
+
+/// The class is open.
+const OPEN: u64 = 1 << 63;
+/// One holder that is no slot.
+const HOLD: u64 = 1 << 32;
 
 #[cfg(all(test, loom))]
 mod models {
@@ -73,11 +99,11 @@ mod models {
                     loom::thread::spawn(move || {
                         // SAFETY: I2, each thread writes its own slot.
                         shared.1[slot].with_mut(|byte| unsafe { *byte = 1 });
-                        arrive(&shared, 1);
+                        arrive(&shared, shared.0.arrive());
                     })
                 })
                 .collect();
-            arrive(&shared, 1);
+            arrive(&shared, shared.0.close(0));
             for lease in leases {
                 assert!(lease.join().is_ok());
             }
@@ -85,8 +111,8 @@ mod models {
         });
     }
 
-    fn arrive(shared: &(Lifetime, [UnsafeCell<u8>; 2], AtomicUsize), count: usize) {
-        if shared.0.arrive(count) {
+    fn arrive(shared: &(Lifetime, [UnsafeCell<u8>; 2], AtomicUsize), last: bool) {
+        if last {
             for slot in &shared.1 {
                 // SAFETY: every slot is home, so this access is the only one.
                 slot.with_mut(|byte| assert_eq!(unsafe { *byte }, 1));

@@ -60,6 +60,8 @@ pub struct StartupReport {
 pub struct CloseReport {
     /// Per class with slots out: its name and how many.
     pub still_out: Vec<(ClassName, usize)>,
+    /// Slabs not given back yet: some of their slots are out, or a thread is unpinning them.
+    pub slabs_left: usize,
     /// Bytes whose unpin or unmap failed; they stay mapped until the process ends.
     pub stuck_bytes: u64,
 }
@@ -67,7 +69,7 @@ pub struct CloseReport {
 impl CloseReport {
     /// True when every slot came home and all memory was given back.
     pub fn is_complete(&self) -> bool {
-        self.still_out.is_empty() && self.stuck_bytes == 0
+        self.still_out.is_empty() && self.slabs_left == 0 && self.stuck_bytes == 0
     }
 }
 
@@ -214,14 +216,13 @@ impl Pool {
     pub fn stats(&self) -> PoolStats {
         let classes: Vec<_> = self.handle.classes.iter().copied().map(class_stats).collect();
         let shared = &self.handle.shared;
-        let mapped = self.handle.classes.iter().map(|class| class.get().slab_bytes() as u64).sum();
         PoolStats {
             backend: self.backend(),
             pinned: self.is_pinned(),
             device_accessible: self.is_device_accessible(),
             pinned_bytes: shared.budget.used(),
             cap_bytes: shared.budget.cap(),
-            mapped_bytes: mapped,
+            mapped_bytes: shared.mapped_bytes(),
             stuck_bytes: shared.stuck_bytes(),
             classes,
         }
@@ -265,7 +266,7 @@ impl Pool {
         for class in &self.handle.classes {
             class.close();
         }
-        self.handle.shared.wait_all_home(timeout);
+        let slabs_left = self.handle.shared.wait_all_home(timeout);
         let still_out = self
             .handle
             .classes
@@ -273,7 +274,7 @@ impl Pool {
             .map(|class| (class.get().name(), class.get().still_out()))
             .filter(|(_, slots)| *slots > 0)
             .collect();
-        CloseReport { still_out, stuck_bytes: self.handle.shared.stuck_bytes() }
+        CloseReport { still_out, slabs_left, stuck_bytes: self.handle.shared.stuck_bytes() }
     }
 }
 

@@ -14,10 +14,17 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     /// Bytes whose unpin or unmap failed. They stay mapped, pinned or not, and in the budget.
     stuck_bytes: AtomicU64,
-    /// Slabs that are mapped. A closer sleeps on it.
-    open_slabs: Mutex<usize>,
+    /// Slabs that were not given back yet. A closer sleeps on it.
+    mapped: Mutex<Mapped>,
     all_home: Condvar,
     tags: Mutex<Vec<Arc<str>>>,
+}
+
+/// Slabs that exist, those given up as stuck not counted, and the bytes of all that are mapped.
+#[derive(Debug, Default)]
+struct Mapped {
+    slabs: usize,
+    bytes: u64,
 }
 
 impl Shared {
@@ -26,38 +33,49 @@ impl Shared {
             memory,
             budget: Budget::new(cap),
             stuck_bytes: AtomicU64::new(0),
-            open_slabs: Mutex::new(0),
+            mapped: Mutex::new(Mapped::default()),
             all_home: Condvar::default(),
             tags: Mutex::new(Vec::new()),
         }
     }
 
-    pub(crate) fn slab_opened(&self) {
-        *self.open_slabs.lock() += 1;
+    pub(crate) fn slab_opened(&self, bytes: u64) {
+        let mut mapped = self.mapped.lock();
+        mapped.slabs += 1;
+        mapped.bytes += bytes;
     }
 
-    /// Counts a slab out, `stuck` of its bytes excepted.
-    pub(crate) fn slab_closed(&self, stuck: u64) {
+    /// Counts a slab out after it was given back, or after `stuck` of its bytes could not be: it
+    /// stays mapped then.
+    pub(crate) fn slab_closed(&self, bytes: u64, stuck: u64) {
         self.stuck_bytes.fetch_add(stuck, Ordering::AcqRel);
-        *self.open_slabs.lock() -= 1;
+        let mut mapped = self.mapped.lock();
+        mapped.slabs -= 1;
+        mapped.bytes -= if stuck == 0 { bytes } else { 0 };
+        drop(mapped);
         self.all_home.notify_all();
+    }
+
+    /// Bytes in slabs that are mapped.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.mapped.lock().bytes
     }
 
     pub(crate) fn stuck_bytes(&self) -> u64 {
         self.stuck_bytes.load(Ordering::Acquire)
     }
 
-    /// Waits until no slab is mapped any more; false when `timeout` passed first.
-    pub(crate) fn wait_all_home(&self, timeout: Duration) -> bool {
+    /// Waits until every slab was given back, or until `timeout`; returns how many were not.
+    pub(crate) fn wait_all_home(&self, timeout: Duration) -> usize {
         // A timeout past the end of the clock is no timeout.
         let deadline = Instant::now().checked_add(timeout);
-        let mut open = self.open_slabs.lock();
-        while *open > 0 {
-            if self.all_home.wait(&mut open, deadline) {
-                return *open == 0;
+        let mut mapped = self.mapped.lock();
+        while mapped.slabs > 0 {
+            if self.all_home.wait(&mut mapped, deadline) {
+                break;
             }
         }
-        true
+        mapped.slabs
     }
 
     /// The number of a tag, from 1; the same name always has the same number.

@@ -61,7 +61,7 @@ impl Slab {
         let failure = |error| SlabFailure { error, pinned: shared.budget.used() };
         let bytes = plan.slab_bytes;
         let start = timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure)?;
-        shared.slab_opened();
+        shared.slab_opened(bytes as u64);
         let mut slab = Self {
             region: Region { start, bytes },
             chunk_bytes: plan.chunk_bytes,
@@ -87,11 +87,6 @@ impl Slab {
     /// Every page is locked in RAM.
     pub(crate) fn is_locked(&self) -> bool {
         self.locked
-    }
-
-    /// Bytes mapped.
-    pub(crate) fn bytes(&self) -> usize {
-        self.region.bytes
     }
 
     /// Where the GPU sees the byte at `offset`.
@@ -177,7 +172,7 @@ impl Drop for Slab {
                 tracing::error!(%error, "memory stays mapped");
             }
         }
-        self.shared.slab_closed(self.stuck);
+        self.shared.slab_closed(self.region.bytes as u64, self.stuck);
     }
 }
 

@@ -47,7 +47,7 @@ pub struct ClassStats {
     pub slot_bytes: usize,
     /// Slots.
     pub slots: u32,
-    /// Slots that can be leased now.
+    /// Slots that can be leased now; of a closed pool, those that came home.
     pub free: u32,
     /// Slots held by leases.
     pub leased: u32,

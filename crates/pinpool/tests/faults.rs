@@ -236,6 +236,7 @@ fn use_up(scenario: &Scenario, pool: Pool, ledger: &Ledger, seen: &mut Seen<'_>,
             assert_eq!(report.stuck_bytes, stuck as u64, "{report:?}: {context}");
             assert_eq!(report.still_out, [], "{context}");
             assert_eq!(report.is_complete(), stuck == 0, "{context}");
+            assert_eq!(ledger.regions() == 0, stuck == 0, "back when close returns: {context}");
             let stats = pool.stats();
             assert_eq!(stats.stuck_bytes, stuck as u64, "{context}");
             assert_eq!(stats.pinned_bytes, ledger.pinned_bytes() as u64, "no refund: {context}");

@@ -1,4 +1,4 @@
-//! Many threads on few slots: ownership, hand-over, waiting, thread ends and closing under load.
+//! Many threads on few slots: ownership, hand-over, waiting and thread ends under load.
 //!
 //! A test here waits long before it calls something lost; none asserts that something is fast.
 #![allow(
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinpool::{Heap, Lease, LeaseError, Pool};
 use pinpool_testkit::proc;
@@ -41,6 +41,15 @@ fn assert_all_home(pool: Pool, ledger: &Ledger) {
     assert!(pool.close(HANG).is_complete());
     drop(pool);
     ledger.assert_clean();
+}
+
+/// Waits for a slot that is sure to be returned soon. A waiter that nobody wakes finds the slot by its
+/// last look, at the end of its time: that is too late.
+fn lease_soon(pool: &Pool, size: usize) -> Lease {
+    let start = Instant::now();
+    let lease = pool.lease_timeout(size, HANG).expect("a slot comes home in time");
+    assert!(start.elapsed() < HANG / 2, "a waiter slept beside a free slot");
+    lease
 }
 
 /// Eight threads fight for five slots. Each stamps its whole slot, lets others run, and finds its
@@ -131,7 +140,7 @@ fn leases_are_handed_from_thread_to_thread() {
             let (pool, send) = (&pool, send.clone());
             scope.spawn(move || {
                 for round in 0..ROUNDS / 4 {
-                    let mut lease = pool.lease_timeout(1000, HANG).unwrap();
+                    let mut lease = lease_soon(pool, 1000);
                     let owner = producer << 32 | round;
                     stamp::write_slot(&mut lease, owner);
                     send.send((owner, lease)).unwrap();
@@ -173,7 +182,7 @@ fn each_return_reaches_a_waiter_of_its_class() {
                     let (pool, answer) = (pool.clone(), answer.clone());
                     workers.push(std::thread::spawn(move || {
                         while asked.recv().is_ok() {
-                            answer.send(pool.lease_timeout(size, HANG)).unwrap();
+                            answer.send(lease_soon(&pool, size)).unwrap();
                         }
                     }));
                     ask
@@ -195,7 +204,7 @@ fn each_return_reaches_a_waiter_of_its_class() {
             for _ in asks {
                 drop(lease);
                 returns += 1;
-                lease = answers.recv().unwrap().expect("a free slot reaches a waiter");
+                lease = answers.recv_timeout(HANG).expect("a free slot reaches a waiter");
             }
         }
     }
@@ -220,7 +229,7 @@ fn more_waiters_than_slots_make_progress() {
             let pool = &pool;
             scope.spawn(move || {
                 for round in 0..1000 {
-                    let lease = pool.lease_timeout(512, HANG).unwrap();
+                    let lease = lease_soon(pool, 512);
                     hold(lease, thread << 32 | round);
                 }
             });
@@ -299,14 +308,14 @@ fn a_panicking_holder_feeds_a_waiter() {
         let held = pool.try_lease(512).unwrap();
         let waiter = {
             let pool = pool.clone();
-            std::thread::spawn(move || pool.lease_timeout(512, HANG).map(drop))
+            std::thread::spawn(move || drop(lease_soon(&pool, 512)))
         };
         let holder = std::thread::spawn(move || {
             let _held = held;
             std::panic::resume_unwind(Box::new("planted"));
         });
         assert!(holder.join().is_err());
-        assert_eq!(waiter.join().unwrap(), Ok(()));
+        waiter.join().expect("the waiter has had the slot");
     }
     assert_all_home(pool, &ledger);
 }
@@ -332,74 +341,8 @@ fn a_waiter_sleeps() {
     assert_all_home(pool, &ledger);
 }
 
-/// The pool is dropped while its leases come home in other threads: the memory is given back once,
-/// after the last of them, whoever that is.
-#[test]
-fn the_pool_goes_while_leases_come_home() {
-    for round in 0..2000u64 {
-        let (pool, ledger) = pool(&[("frame", 256, 3), ("tile", 64, 3)]);
-        std::thread::scope(|scope| {
-            for thread in 0..3u64 {
-                let (mut frame, mut tile) =
-                    (pool.try_lease(256).unwrap(), pool.try_lease(64).unwrap());
-                scope.spawn(move || {
-                    stamp::write_slot(&mut frame, thread);
-                    stamp::write_slot(&mut tile, round);
-                    stamp::verify(frame.as_slice(), thread);
-                    drop(frame);
-                    stamp::verify(tile.as_slice(), round);
-                });
-            }
-            drop(pool);
-        });
-        ledger.assert_clean();
-    }
-}
-
-/// Close races waiters, holders and other closers: everybody gets an answer, a report never counts
-/// more than is out, and in the end nothing is left.
-#[test]
-fn close_races_waiters_and_returns() {
-    let (mut served, mut refused) = (0, 0);
-    for round in 0..1000u32 {
-        let (pool, ledger) = pool(&[("frame", 256, 2)]);
-        let held: Vec<_> = (0..2).map(|_| pool.try_lease(256).unwrap()).collect();
-        std::thread::scope(|scope| {
-            let waiters: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| pool.lease_timeout(256, HANG).map(drop))).collect();
-            let closers: Vec<_> = (0..2)
-                .map(|_| {
-                    scope.spawn(|| {
-                        if round.is_multiple_of(2) {
-                            std::thread::yield_now();
-                        }
-                        pool.close(Duration::ZERO)
-                    })
-                })
-                .collect();
-            held.into_iter().for_each(drop);
-            for closer in closers {
-                for (_, out) in closer.join().unwrap().still_out {
-                    assert!(out <= 2, "{out} of 2 slots are out");
-                }
-            }
-            for waiter in waiters {
-                match waiter.join().unwrap() {
-                    Ok(()) => served += 1,
-                    Err(LeaseError::Closed) => refused += 1,
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        });
-        assert!(pool.close(HANG).is_complete());
-        ledger.assert_clean();
-    }
-    println!("{served} waiters served, {refused} refused");
-    assert!(served > 0 && refused > 0, "both outcomes must occur: {served}, {refused}");
-}
-
 /// What takes longer is lost.
-const HANG: Duration = Duration::from_secs(30);
+const HANG: Duration = Duration::from_secs(20);
 /// Attempts of each fighting thread.
 const ROUNDS: u64 = 100_000;
 /// Threads that come and go.

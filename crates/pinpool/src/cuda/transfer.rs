@@ -234,7 +234,8 @@ impl<T: Pod> fmt::Display for TransferError<T> {
 }
 
 impl<T: Pod> std::error::Error for TransferError<T> {
+    // Displayed as the error itself, so its source is this one's too.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        self.error.source()
     }
 }
