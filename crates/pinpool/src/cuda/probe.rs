@@ -81,7 +81,7 @@ fn library() -> Result<(), String> {
 fn open(name: &str) -> Result<libloading::Library, String> {
     // SAFETY: the driver library's initialisers are run by every CUDA program.
     unsafe { libloading::Library::new(name) }
-        .map_err(|error| format!("no driver library {name} ({})", first_line(&error)))
+        .map_err(|error| format!("no driver library {name}: {}", reason(&error, name)))
 }
 
 /// The driver functions behind every call that this crate and cudarc's context and streams make.
@@ -115,10 +115,12 @@ const SYMBOLS: [&str; 27] = [
     "cuStreamWaitEvent",
 ];
 
-fn first_line(error: &libloading::Error) -> String {
+/// The loader's reason, in one line and without the name it begins with.
+fn reason(error: &libloading::Error, name: &str) -> String {
     let text =
         std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-    text.lines().next().unwrap_or_default().to_owned()
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix(name).map_or(line, |rest| rest.trim_start_matches([':', ' '])).to_owned()
 }
 
 fn version() -> (i32, i32) {
