@@ -226,7 +226,7 @@ impl Class {
     #[inline(never)]
     fn miss(&self) -> LeaseError {
         self.list.count_miss();
-        self.counters.high_water.fetch_max(self.slots - self.quarantined(), Ordering::Relaxed);
+        self.raise_high_water(self.slots - self.quarantined());
         LeaseError::Exhausted(self.exhausted())
     }
 
@@ -256,10 +256,16 @@ impl Class {
         let census = self.census();
         // While the class is being closed its slots are in no list, though they are home.
         if !self.list.is_closed() {
-            let out = census.leased + census.in_flight;
-            self.counters.high_water.fetch_max(out, Ordering::Relaxed);
+            self.raise_high_water(census.leased + census.in_flight);
         }
         census
+    }
+
+    /// Writes only what is new: threads that find the class empty at once do not share a line then.
+    fn raise_high_water(&self, out: u32) {
+        if self.counters.high_water.load(Ordering::Relaxed) < out {
+            self.counters.high_water.fetch_max(out, Ordering::Relaxed);
+        }
     }
 
     /// The counts of one instant: read until two readings agree (I5). If the class never rests, the

@@ -45,6 +45,9 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct FreeList<M> {
     shards: Box<[CachePadded<Shard>]>,
     nodes: Box<[Node<M>]>,
+    /// `pop` calls that found every slot out, by home shard. Apart from the heads, which every
+    /// thread that finds nothing reads.
+    misses: Box<[CachePadded<AtomicU64>]>,
 }
 
 /// One stack.
@@ -56,8 +59,6 @@ struct Shard {
     /// The lowest depth this stack ever had. A hint for high-water sampling; `Relaxed`, and a lost
     /// update only costs a sample.
     low: AtomicU32,
-    /// `pop` calls from this home shard that found every slot out.
-    misses: AtomicU64,
 }
 
 /// One slot's place in a stack. A cache line each: neighbours belong to other threads.
@@ -99,8 +100,11 @@ impl<M> FreeList<M> {
         assert!(shards.is_power_of_two(), "shards are a power of two");
         let nodes: Box<[Node<M>]> =
             (0..slots).map(|_| Node { link: AtomicU64::new(link(NIL, 0)), meta: meta() }).collect();
-        let list =
-            Self { shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(), nodes };
+        let list = Self {
+            shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
+            nodes,
+            misses: (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+        };
         // Highest first, so that each stack's lowest slot is on top and is used first.
         for slot in (0..slots).rev() {
             let shard = &list.shards[slot as usize & (shards - 1)];
@@ -195,12 +199,12 @@ impl<M> FreeList<M> {
 
     /// `pop` calls that found nothing.
     pub(crate) fn misses(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.misses.load(Ordering::Relaxed)).sum()
+        self.misses.iter().map(|misses| misses.load(Ordering::Relaxed)).sum()
     }
 
     /// Counts a failed lease on the calling thread's own line.
     pub(crate) fn count_miss(&self) {
-        self.shards[home() & self.mask()].misses.fetch_add(1, Ordering::Relaxed);
+        self.misses[home() & self.mask()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The metadata of a slot, whoever owns it.
@@ -312,11 +316,7 @@ impl<M> FreeList<M> {
 
 impl Shard {
     fn new() -> Self {
-        Self {
-            head: AtomicU64::new(u64::from(NIL)),
-            low: AtomicU32::new(0),
-            misses: AtomicU64::new(0),
-        }
+        Self { head: AtomicU64::new(u64::from(NIL)), low: AtomicU32::new(0) }
     }
 }
 
