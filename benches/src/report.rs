@@ -236,8 +236,8 @@ impl FramesReport {
             lease_over_fixed_ring: ring,
         } = self.ratios;
         format!(
-            "Leases moved {} as many frames per second as pinning each frame, {} as many as malloc \
-             per frame and {} as many as a fixed ring.",
+            "Round by round (medians), leases moved {} as many frames per second of busy time as \
+             pinning each frame, {} as many as malloc per frame and {} as many as a fixed ring.",
             text::ratio(pinned),
             text::ratio(malloc),
             text::ratio(ring),

@@ -58,7 +58,10 @@ fn frames_prints_a_table_and_what_follows_from_it() {
     let ran = tiny(&[]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     assert!(ran.stdout.contains("frames/s"), "{ran:?}");
-    assert!(ran.stdout.contains("as many frames per second as pinning each frame"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("as many frames per second of busy time as pinning each frame"),
+        "{ran:?}"
+    );
     assert!(!ran.stdout.contains("missed"), "{ran:?}");
 }
 

@@ -18,6 +18,15 @@ impl Pool {
         PoolBuilder::default()
     }
 
+    /// Opens a pool from a configuration that was built in code. Reads no environment.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolBuilder::open`].
+    pub fn from_config(config: PoolConfig) -> Result<Self, Error> {
+        Self::open_plan(Plan::new(config)?, None)
+    }
+
     /// Opens a pool from a TOML file and the `PINPOOL_*` variables.
     ///
     /// # Errors
@@ -173,7 +182,11 @@ impl PoolBuilder {
             let variables = std::env::vars_os().map(|(name, value)| {
                 (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
             });
-            layer.merge(env::read(variables, &names)?);
+            let variables = env::read(variables, &names)?;
+            for option in variables.also_set_by(&self.layer) {
+                tracing::warn!(option, "a PINPOOL_ variable has no effect: the program sets this");
+            }
+            layer.merge(variables);
         }
         layer.merge(self.layer.clone());
         Ok(layer.into_config())

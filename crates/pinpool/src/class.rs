@@ -2,15 +2,13 @@
 //! the pool share it.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{ClassName, Exhausted, LeaseError};
 use crate::free_list::{FreeList, Pop, Push};
 use crate::lifetime::Lifetime;
-use crate::memory::BackendKind;
+use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep};
 use crate::plan::ClassPlan;
-use crate::shared::Shared;
 use crate::size_class::ClassId;
 use crate::slab::Slab;
 use crate::slot::{Generation, SlotState};
@@ -35,7 +33,9 @@ pub(crate) struct Class {
     lifetime: Lifetime,
     /// Taken out once, by whoever brings the last slot home.
     slab: Mutex<Option<Slab>>,
-    shared: Arc<Shared>,
+    /// Copies look for the driver in it.
+    #[cfg(feature = "cuda")]
+    shared: std::sync::Arc<crate::shared::Shared>,
 }
 
 /// Cumulative counts, written on cold paths.
@@ -48,6 +48,20 @@ struct Counters {
     quarantined: AtomicU32,
     high_water: AtomicU32,
     stale_returns: AtomicU64,
+}
+
+/// The records of a class's slots, made before its memory is pinned.
+pub(crate) struct Slots(FreeList<SlotState>);
+
+impl Slots {
+    /// Records for `count` free slots.
+    pub(crate) fn new(count: u32) -> Result<Self, MemoryError> {
+        FreeList::new(count, shard_count(), SlotState::new).map(Self).map_err(|_| MemoryError {
+            step: MemoryStep::Reserve,
+            bytes: count as usize * FreeList::<SlotState>::NODE_BYTES,
+            cause: MemoryCause::Other("no memory for the records of its slots"),
+        })
+    }
 }
 
 /// A slot that was handed out.
@@ -79,23 +93,24 @@ unsafe impl Sync for ClassRef {}
 
 impl ClassRef {
     /// Puts a class over an open slab.
-    pub(crate) fn new(id: ClassId, plan: &ClassPlan, slab: Slab, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(id: ClassId, plan: &ClassPlan, slab: Slab, slots: Slots) -> Self {
         let class = Box::new(Class {
-            list: FreeList::new(plan.count, shard_count(), SlotState::new),
+            list: slots.0,
             base: slab.base(),
             slot_bytes: plan.slot_bytes,
             slots: plan.count,
             id,
             locked: slab.is_locked(),
             device_accessible: slab.device_address(0).is_some(),
-            backend: shared.memory.kind(),
+            backend: slab.shared().memory.kind(),
             name: ClassName::new(&plan.name),
             size: plan.size,
             waiters: Waiters::new(),
             counters: Counters::default(),
             lifetime: Lifetime::new(plan.count),
+            #[cfg(feature = "cuda")]
+            shared: std::sync::Arc::clone(slab.shared()),
             slab: Mutex::new(Some(slab)),
-            shared,
         });
         Self(NonNull::from(Box::leak(class)))
     }
@@ -383,7 +398,8 @@ impl Class {
         self.backend
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    #[cfg(feature = "cuda")]
+    pub(crate) fn shared(&self) -> &std::sync::Arc<crate::shared::Shared> {
         &self.shared
     }
 

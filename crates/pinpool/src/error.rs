@@ -53,8 +53,8 @@ pub enum Error {
     /// Host memory could not be obtained or pinned. Everything was rolled back.
     #[error(
         "class '{class}': {source}, with {pinned} of {total} bytes of host RAM pinned before it; \
-         this is host memory, not GPU memory: lower `count` or `size` of [[class]] '{class}' or \
-         `max_pinned` in [pool], or free host RAM"
+         this is host memory, not GPU memory: lower `count` or `size` of [[class]] '{class}' \
+         (and `max_pinned` in [pool], which caps the sum), or free host RAM"
     )]
     Memory {
         /// The class whose slab was being made.
@@ -167,8 +167,10 @@ impl ConfigError {
 
     /// As `nearest`, for names that share a prefix which is not part of `wrong` and `valid`.
     pub(crate) fn nearest_prefixed(self, prefix: &str, wrong: &str, valid: &[&str]) -> Self {
+        // Backwards, because the last of equals wins: the first name that fits is the one meant.
         let best = valid
             .iter()
+            .rev()
             .map(|name| (strsim::jaro_winkler(wrong, name), *name))
             .max_by(|a, b| a.0.total_cmp(&b.0));
         match best {
@@ -266,7 +268,7 @@ pub enum LeaseError {
     },
 }
 
-/// Which class was empty, and who had its slots.
+/// Which class was empty, and where its slots were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exhausted {
@@ -337,7 +339,7 @@ impl fmt::Display for Exhausted {
 }
 
 /// The name of a class, held inline so that an error stays a plain value.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClassName {
     len: u8,
     bytes: [u8; Self::LEN_MAX],
@@ -362,6 +364,24 @@ impl ClassName {
     /// The name.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or("")
+    }
+}
+
+impl AsRef<str> for ClassName {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl PartialEq<str> for ClassName {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for ClassName {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
     }
 }
 

@@ -21,12 +21,16 @@ pub enum FrameFormat {
     Nv12,
     /// 4:2:0, 10 bits in 16, luma plane and interleaved chroma plane.
     P010,
+    /// 4:2:0, 10 bits in 16, three planes.
+    I010,
     /// 4:2:2, 8 bits, three planes.
     I422,
     /// 4:2:2, 8 bits, luma plane and interleaved chroma plane.
     Nv16,
-    /// 4:2:2, 8 bits, packed.
+    /// 4:2:2, 8 bits, packed, luma first.
     Yuyv,
+    /// 4:2:2, 8 bits, packed, chroma first.
+    Uyvy,
     /// 4:4:4, 8 bits, three planes.
     I444,
     /// Red, green, blue, 8 bits each.
@@ -48,21 +52,23 @@ pub enum FrameFormat {
 }
 
 use FrameFormat::{
-    Bgr8, Bgra8, Gray8, Gray16, I420, I422, I444, Nv12, Nv16, P010, Rgb8, Rgb16, RgbF32, Rgba8,
-    Rgba16, RgbaF32, Yuyv,
+    Bgr8, Bgra8, Gray8, Gray16, I010, I420, I422, I444, Nv12, Nv16, P010, Rgb8, Rgb16, RgbF32,
+    Rgba8, Rgba16, RgbaF32, Uyvy, Yuyv,
 };
 
 impl FrameFormat {
     /// Every format with its name in configuration and on the command line.
-    pub const NAMES: [(Self, &'static str); 17] = [
+    pub const NAMES: [(Self, &'static str); 19] = [
         (Gray8, "gray8"),
         (Gray16, "gray16"),
         (I420, "i420"),
         (Nv12, "nv12"),
         (P010, "p010"),
+        (I010, "i010"),
         (I422, "i422"),
         (Nv16, "nv16"),
         (Yuyv, "yuyv"),
+        (Uyvy, "uyvy"),
         (I444, "i444"),
         (Rgb8, "rgb8"),
         (Bgr8, "bgr8"),
@@ -98,9 +104,9 @@ impl FrameFormat {
             Gray8 => luma(1),
             Gray16 => luma(2),
             I420 | Nv12 => sum(luma(1), product(half_width, half_height, 2)),
-            P010 => sum(luma(2), product(half_width, half_height, 4)),
+            I010 | P010 => sum(luma(2), product(half_width, half_height, 4)),
             I422 | Nv16 => sum(luma(1), product(half_width, height, 2)),
-            Yuyv => product(half_width, height, 4),
+            Yuyv | Uyvy => product(half_width, height, 4),
             I444 | Rgb8 | Bgr8 => luma(3),
             Rgba8 | Bgra8 => luma(4),
             Rgb16 => luma(6),
@@ -125,12 +131,18 @@ impl fmt::Display for FrameFormat {
 impl FromStr for FrameFormat {
     type Err = Error;
 
-    /// Reads a name of [`FrameFormat::NAMES`] in any case; `rgb` and `rgba` mean 8 bits.
+    /// Reads a name of [`FrameFormat::NAMES`] in any case, or `FFmpeg`'s name for the same layout
+    /// (`yuv420p`, `rgb24`, `uyvy422` …); `rgb` and `rgba` mean 8 bits.
     fn from_str(text: &str) -> Result<Self, Error> {
         let name = text.to_ascii_lowercase();
         let name = match name.as_str() {
             "rgb" | "rgba" | "bgr" | "bgra" | "gray" => format!("{name}8"),
+            "rgb24" | "bgr24" => format!("{}8", &name[..3]),
             "yuv420p" => "i420".into(),
+            "yuv420p10le" => "i010".into(),
+            "p010le" => "p010".into(),
+            "yuyv422" => "yuyv".into(),
+            "uyvy422" => "uyvy".into(),
             "yuv422p" => "i422".into(),
             "yuv444p" => "i444".into(),
             _ => name,
@@ -269,6 +281,6 @@ mod tests {
         }
         let error =
             "1080p-nv13".parse::<FrameSpec>().err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(error.contains("did you mean 'nv1"), "{error}");
+        assert!(error.contains("did you mean 'nv12'?"), "{error}");
     }
 }

@@ -34,11 +34,11 @@
 //! * **No slot after close.** `close` takes each stack and sets the *closed* flag in one step. From
 //!   then on `pop` refuses and `push` hands the slot back to its caller, which counts it home.
 
-use std::sync::atomic::AtomicU32 as PlainAtomicU32;
+use std::collections::TryReserveError;
 
 use crossbeam::utils::CachePadded;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, plain};
 
 /// The free slots of one class, each with caller's metadata `M` beside its link.
 #[derive(Debug)]
@@ -92,17 +92,27 @@ pub(crate) enum Push {
 }
 
 impl<M> FreeList<M> {
-    /// A list of `slots` free slots in `shards` stacks (a power of two).
+    /// Bytes of one slot's record.
+    pub(crate) const NODE_BYTES: usize = size_of::<Node<M>>();
+
+    /// A list of `slots` free slots in `shards` stacks (a power of two). Fails when there is no
+    /// memory for their records.
     ///
     /// `slots` is at most [`SLOTS_MAX`], which the plan enforces.
-    pub(crate) fn new(slots: u32, shards: usize, mut meta: impl FnMut() -> M) -> Self {
+    pub(crate) fn new(
+        slots: u32,
+        shards: usize,
+        mut meta: impl FnMut() -> M,
+    ) -> Result<Self, TryReserveError> {
         assert!(slots <= SLOTS_MAX, "a free list holds at most {SLOTS_MAX} slots");
         assert!(shards.is_power_of_two(), "shards are a power of two");
-        let nodes: Box<[Node<M>]> =
-            (0..slots).map(|_| Node { link: AtomicU64::new(link(NIL, 0)), meta: meta() }).collect();
+        // The one large allocation: millions of slots must not abort the process.
+        let mut nodes = Vec::new();
+        nodes.try_reserve_exact(slots as usize)?;
+        nodes.extend((0..slots).map(|_| Node { link: AtomicU64::new(link(NIL, 0)), meta: meta() }));
         let list = Self {
             shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
-            nodes,
+            nodes: nodes.into_boxed_slice(),
             misses: (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
         };
         // Highest first, so that each stack's lowest slot is on top and is used first.
@@ -114,7 +124,7 @@ impl<M> FreeList<M> {
             shard.head.store(next(head, slot), Ordering::Relaxed);
             shard.low.store(depth, Ordering::Relaxed);
         }
-        list
+        Ok(list)
     }
 
     /// Takes a free slot: from the calling thread's shard, else from any other.
@@ -325,14 +335,14 @@ impl Shard {
 #[inline]
 fn home() -> usize {
     /// Not part of any model: it only picks a shard.
-    static NEXT: PlainAtomicU32 = PlainAtomicU32::new(0);
+    static NEXT: plain::AtomicU32 = plain::AtomicU32::new(0);
     std::thread_local! {
         // Has no destructor, so it still answers while other thread-locals are torn down (I7).
         static HOME: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
     }
     HOME.with(|home| {
         if home.get() == u32::MAX {
-            home.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) & 0xffff);
+            home.set(NEXT.fetch_add(1, plain::Ordering::Relaxed) & 0xffff);
         }
         home.get() as usize
     })
@@ -396,7 +406,7 @@ mod tests {
 
     #[test]
     fn hands_out_every_slot_once_then_says_empty() {
-        let list = FreeList::new(10, 4, || ());
+        let list = FreeList::new(10, 4, || ()).unwrap();
         let mut seen = Vec::new();
         while let Pop::Slot { slot, .. } = list.pop() {
             seen.push(slot);
@@ -409,7 +419,7 @@ mod tests {
 
     #[test]
     fn depth_counts_exactly_through_any_order() {
-        let list = FreeList::new(7, 2, || ());
+        let list = FreeList::new(7, 2, || ()).unwrap();
         let mut out = Vec::new();
         for round in 0..1000u32 {
             if round % 3 == 0 || out.is_empty() {
@@ -426,7 +436,7 @@ mod tests {
 
     #[test]
     fn the_last_slot_returned_is_the_first_handed_out() {
-        let list = FreeList::new(4, 1, || ());
+        let list = FreeList::new(4, 1, || ()).unwrap();
         let Pop::Slot { slot, .. } = list.pop() else { unreachable!("four are free") };
         assert_eq!(list.push(slot), Push::Free);
         assert!(matches!(list.pop(), Pop::Slot { slot: again, .. } if again == slot));
@@ -434,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_closed_list_gives_out_nothing_and_takes_nothing() {
-        let list = FreeList::new(5, 2, || ());
+        let list = FreeList::new(5, 2, || ()).unwrap();
         let Pop::Slot { slot, .. } = list.pop() else { unreachable!("five are free") };
         assert_eq!(list.close(), Some(4));
         assert_eq!(list.pop(), Pop::Closed);
@@ -444,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_watched_list_asks_for_a_wake_up() {
-        let list = FreeList::new(1, 1, || ());
+        let list = FreeList::new(1, 1, || ()).unwrap();
         let Pop::Slot { slot, .. } = list.pop() else { unreachable!("one is free") };
         list.watch();
         assert_eq!(list.push(slot), Push::Waited);

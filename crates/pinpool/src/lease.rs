@@ -10,15 +10,17 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::class::{ClassRef, Taken};
-use crate::error::LeaseError;
+use crate::error::{ClassName, LeaseError};
 use crate::memory::BackendKind;
 use crate::size_class::ClassId;
+use crate::tag::Tag;
 use crate::view::{LeaseView, LeaseViewMut, within};
 
 /// A slot of pinned memory that belongs to the holder alone, as `len` elements of `T`.
 ///
-/// It is four words, moves between threads and outlives the pool safely. Dropping it makes no
-/// system call and waits for nothing; forgetting it costs its slot and no more.
+/// It is four words, moves between threads and outlives the pool safely. Dropping it waits for
+/// nothing, and makes no system call unless somebody waits for a slot or the pool is closed and this
+/// is its last lease; forgetting it costs its slot and no more.
 ///
 /// The contents are those of the slot's previous owner (zero for a fresh slab). Any bytes are valid
 /// values of a [`Pod`] type, so reading them is safe.
@@ -38,10 +40,6 @@ pub struct Lease<T: Pod = u8> {
 unsafe impl<T: Pod + Send> Send for Lease<T> {}
 // SAFETY: shared access to a lease only reads, like a `Box<[T]>`.
 unsafe impl<T: Pod + Sync> Sync for Lease<T> {}
-
-/// A name for the holder of a lease, from [`Pool::tag`](crate::Pool::tag).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tag(pub(crate) u32);
 
 impl Lease<u8> {
     /// Takes over a slot. `len` bytes fit it.
@@ -186,15 +184,19 @@ impl<T: Pod> Lease<T> {
         }
     }
 
-    /// Names the holder, for reports; the name goes when the slot goes home.
+    /// Names the holder. Anyone who has the lease can read the name; it goes when the slot goes home.
     pub fn set_tag(&mut self, tag: Tag) {
-        self.class.get().slot_state(self.taken.slot).set_tag(tag.0);
+        self.class.get().slot_state(self.taken.slot).set_tag(tag.number());
     }
 
     /// The holder's name.
     pub fn tag(&self) -> Option<Arc<str>> {
-        let class = self.class.get();
-        class.shared().tag_name(class.slot_state(self.taken.slot).tag())
+        Tag::name(self.class.get().slot_state(self.taken.slot).tag())
+    }
+
+    /// The size class's name.
+    pub fn class_name(&self) -> ClassName {
+        self.class.get().name()
     }
 
     /// The size class.

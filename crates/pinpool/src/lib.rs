@@ -46,6 +46,7 @@ mod slab;
 mod slot;
 mod stats;
 mod sync;
+mod tag;
 mod view;
 mod waiters;
 
@@ -59,7 +60,7 @@ pub use config::{
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, Origin};
 pub use frame::{FrameFormat, FrameSpec};
-pub use lease::{Lease, Tag};
+pub use lease::Lease;
 pub use memory::{
     BackendKind, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock, PageLock,
     Pinned, Region,
@@ -69,6 +70,7 @@ pub use pool::{CloseReport, Pool, StartupReport};
 pub use size_class::ClassId;
 pub use slab::StartupTimes;
 pub use stats::{ClassStats, PoolStats};
+pub use tag::Tag;
 pub use view::{LeaseView, LeaseViewMut};
 
 /// The README's code, tested.

@@ -8,7 +8,7 @@ use crate::config::{BackendChoice, ClassConfig, PoolConfig, THREADS_MAX, Threads
 use crate::error::{ClassName, ConfigError, Error, Origin};
 use crate::free_list::SLOTS_MAX;
 use crate::memory::LockMode;
-use crate::memory::limits::{Memlock, page_size};
+use crate::memory::limits::{Memlock, may_exceed_memlock, page_size};
 use crate::size_class::CLASSES_MAX;
 
 /// What a pool will allocate and pin. Its `Display` is the table that `pinpool plan` prints.
@@ -266,7 +266,18 @@ impl fmt::Display for Plan {
             Some(cap) => write!(f, "limits: max_pinned {cap} bytes")?,
             None => write!(f, "limits: max_pinned not set, the classes are the limit")?,
         }
-        writeln!(f, "; {}", Memlock::read())?;
+        let memlock = Memlock::read();
+        write!(f, "; {memlock}")?;
+        let exceeded = memlock.soft.is_some_and(|soft| soft < self.pinned_bytes);
+        writeln!(
+            f,
+            "{}",
+            match (may_exceed_memlock(), exceeded) {
+                (true, _) => ", not binding: this process has CAP_IPC_LOCK",
+                (false, true) => ", too little to lock this on the host backend",
+                (false, false) => "",
+            }
+        )?;
         for note in &self.notes {
             writeln!(f, "note: {note}")?;
         }
@@ -282,7 +293,7 @@ mod tests {
     use super::*;
 
     fn plan(classes: Vec<ClassConfig>) -> Result<Plan, Error> {
-        Plan::new(PoolConfig { classes, ..PoolConfig::with_defaults() })
+        Plan::new(PoolConfig { classes, ..PoolConfig::default() })
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 
 use crate::backend;
-use crate::class::ClassRef;
+use crate::class::{ClassRef, Slots};
 use crate::error::{ClassName, Error, LeaseError};
-use crate::lease::{Lease, Tag};
+use crate::lease::Lease;
 use crate::memory::limits::locked_now;
 use crate::memory::{BackendKind, Memlock, PageLock};
 use crate::plan::{ClassPlan, Plan};
@@ -18,6 +18,7 @@ use crate::shared::Shared;
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Slab, SlabFailure, StartupTimes};
 use crate::stats::{ClassStats, PoolStats};
+use crate::tag::Tag;
 
 /// A pool of pinned host memory. Cloning it copies a pointer; the clones are one pool.
 ///
@@ -73,6 +74,22 @@ impl CloseReport {
     }
 }
 
+impl fmt::Display for CloseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_complete() {
+            return f.write_str("closed, all memory given back");
+        }
+        write!(f, "{} slabs are not given back yet", self.slabs_left)?;
+        for (class, slots) in &self.still_out {
+            write!(f, "; class '{class}': {slots} slots are out")?;
+        }
+        match self.stuck_bytes {
+            0 => Ok(()),
+            stuck => write!(f, "; {stuck} bytes could not be given back"),
+        }
+    }
+}
+
 impl Pool {
     /// Opens a pool as planned, on the given memory or on the configured backend.
     pub(crate) fn open_plan(plan: Plan, memory: Option<Arc<dyn PageLock>>) -> Result<Self, Error> {
@@ -83,6 +100,12 @@ impl Pool {
         };
         let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes()));
         let mut times = StartupTimes::default();
+        let mut records = Vec::with_capacity(plan.classes.len());
+        for class in &plan.classes {
+            let failed = |error| SlabFailure { error, pinned: 0 };
+            let slots = Slots::new(class.count).map_err(failed);
+            records.push(slots.map_err(|failure| explain(failure, class, &plan, &shared))?);
+        }
         let mut slabs = Vec::with_capacity(plan.classes.len());
         for class in &plan.classes {
             // A failure drops the slabs made so far, the latest first.
@@ -109,8 +132,9 @@ impl Pool {
             .classes
             .iter()
             .zip(slabs)
+            .zip(records)
             .zip(0u8..)
-            .map(|((class, slab), id)| ClassRef::new(ClassId(id), class, slab, Arc::clone(&shared)))
+            .map(|(((class, slab), slots), id)| ClassRef::new(ClassId(id), class, slab, slots))
             .collect();
         announce(&plan, &startup);
         let sizes = SizeTable::new(sizes);
@@ -207,9 +231,11 @@ impl Pool {
         LeaseError::TooLarge { requested, largest: self.handle.sizes.largest() }
     }
 
-    /// The name under which holders appear in reports; the same name gives the same tag.
+    /// The tag of a holder's name, for [`Lease::set_tag`]. The same name gives the same tag in every
+    /// pool. Names are kept for ever: name the stages of a pipeline, not its frames.
+    #[allow(clippy::unused_self, reason = "tags belong to pools in a user's mind")]
     pub fn tag(&self, name: &str) -> Tag {
-        Tag(self.handle.shared.intern(name))
+        Tag::new(name)
     }
 
     /// The pool's counts now.

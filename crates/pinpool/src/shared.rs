@@ -17,7 +17,6 @@ pub(crate) struct Shared {
     /// Slabs that were not given back yet. A closer sleeps on it.
     mapped: Mutex<Mapped>,
     all_home: Condvar,
-    tags: Mutex<Vec<Arc<str>>>,
 }
 
 /// Slabs that exist, those given up as stuck not counted, and the bytes of all that are mapped.
@@ -35,7 +34,6 @@ impl Shared {
             stuck_bytes: AtomicU64::new(0),
             mapped: Mutex::new(Mapped::default()),
             all_home: Condvar::default(),
-            tags: Mutex::new(Vec::new()),
         }
     }
 
@@ -76,21 +74,5 @@ impl Shared {
             }
         }
         mapped.slabs
-    }
-
-    /// The number of a tag, from 1; the same name always has the same number.
-    pub(crate) fn intern(&self, name: &str) -> u32 {
-        let mut tags = self.tags.lock();
-        let known = tags.iter().position(|tag| &**tag == name);
-        let index = known.unwrap_or_else(|| {
-            tags.push(name.into());
-            tags.len() - 1
-        });
-        u32::try_from(index + 1).unwrap_or(u32::MAX)
-    }
-
-    pub(crate) fn tag_name(&self, number: u32) -> Option<Arc<str>> {
-        let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.tags.lock().get(index).cloned()
     }
 }

@@ -3,13 +3,13 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::config::Threads;
 use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
 use crate::plan::ClassPlan;
 use crate::shared::Shared;
+use crate::sync::plain::{AtomicUsize, Ordering};
 
 /// The memory of one class.
 #[derive(Debug)]
@@ -82,6 +82,11 @@ impl Slab {
     /// The first byte of a slot.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.region.start
+    }
+
+    /// The pool's common ground.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Every page is locked in RAM.

@@ -70,6 +70,13 @@ pub struct ClassStats {
     pub stale_returns_total: u64,
 }
 
+impl PoolStats {
+    /// The counts of the class with this name.
+    pub fn class(&self, name: &str) -> Option<&ClassStats> {
+        self.classes.iter().find(|class| class.name == name)
+    }
+}
+
 impl fmt::Display for PoolStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

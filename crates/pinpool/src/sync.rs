@@ -7,6 +7,11 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
+/// Atomics that belong to no model: they order nothing.
+pub(crate) mod plain {
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+}
+
 #[cfg(not(loom))]
 pub(crate) use blocking::{Condvar, Mutex};
 

@@ -104,7 +104,7 @@ mod models {
     #[test]
     fn a_return_reaches_a_sleeper() {
         loom::model(|| {
-            let shared = Arc::new((FreeList::new(1, 1, || ()), Waiters::new()));
+            let shared = Arc::new((FreeList::new(1, 1, || ()).expect("memory"), Waiters::new()));
             let Pop::Slot { slot, .. } = shared.0.pop() else { unreachable!("one is free") };
             let sleeper = {
                 let shared = Arc::clone(&shared);
@@ -121,7 +121,7 @@ mod models {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
-            let shared = Arc::new((FreeList::new(2, 1, || ()), Waiters::new()));
+            let shared = Arc::new((FreeList::new(2, 1, || ()).expect("memory"), Waiters::new()));
             let taken: Vec<u32> = (0..2)
                 .map(|_| match shared.0.pop() {
                     Pop::Slot { slot, .. } => slot,
@@ -147,7 +147,7 @@ mod models {
     #[test]
     fn close_wakes_a_sleeper() {
         loom::model(|| {
-            let shared = Arc::new((FreeList::new(1, 1, || ()), Waiters::new()));
+            let shared = Arc::new((FreeList::new(1, 1, || ()).expect("memory"), Waiters::new()));
             assert!(matches!(shared.0.pop(), Pop::Slot { .. }));
             let sleeper = {
                 let shared = Arc::clone(&shared);

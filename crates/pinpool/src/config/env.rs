@@ -18,10 +18,11 @@ pub(crate) fn read(
         let result = match name.strip_prefix("CLASS_") {
             Some(rest) => {
                 let (class, key) = class_and_key(&variable, rest, class_names)?;
-                let mut change = ClassLayer { name: class, ..ClassLayer::default() };
-                let result = change.set(key, raw);
-                layer.merge(Layer { classes: vec![change], ..Layer::default() });
-                result
+                if !layer.classes.iter().any(|known| known.name == class) {
+                    layer.classes.push(ClassLayer { name: class.clone(), ..ClassLayer::default() });
+                }
+                let known = layer.classes.iter_mut().find(|known| known.name == class);
+                known.map_or(Ok(()), |known| known.set(key, raw))
             }
             // A variable in other letters is another variable, and two must not mean one key.
             None if name == name.to_ascii_uppercase() => layer.set(&name.to_ascii_lowercase(), raw),

@@ -1,6 +1,8 @@
 //! TOML text into a layer, with the key, the line and the nearest valid name in every refusal.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -13,12 +15,18 @@ use crate::error::{ConfigError, Error, Origin};
 
 /// Reads a file.
 pub(crate) fn read(path: &Path) -> Result<Layer, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        ConfigError::new(
-            Origin::File { path: Some(path.into()), line: 0 },
-            format!("cannot read the configuration: {error}"),
-        )
-    })?;
+    let refuse = |problem: String| {
+        ConfigError::new(Origin::File { path: Some(path.into()), line: 0 }, problem)
+    };
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| refuse(format!("cannot read the configuration: {error}")))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(
+            refuse(format!("longer than {FILE_BYTES_MAX} bytes: not a configuration")).into()
+        );
+    }
     parse(&text, Some(path))
 }
 
@@ -85,7 +93,7 @@ impl Source<'_> {
         }
         let missing: Vec<_> = [
             ("name", class.name.is_empty()),
-            ("size", class.size.is_none()),
+            ("size (or frame)", class.size.is_none()),
             ("count", class.count.is_none()),
         ]
         .into_iter()
@@ -96,7 +104,7 @@ impl Source<'_> {
         } else {
             let name = if class.name.is_empty() { "without a name" } else { &class.name };
             let problem = format!("class {name}: missing {}", missing.join(" and "));
-            Err(self.error(span, problem).help("a [[class]] needs name, size and count"))
+            Err(self.error(span, problem).help("a [[class]] needs name, size or frame, and count"))
         }
     }
 
@@ -116,12 +124,12 @@ impl Source<'_> {
         let Some(DeValue::Array(classes)) = classes.map(|(_, value)| value.get_ref()) else {
             return Ok(());
         };
-        let mut first_line = BTreeMap::new();
+        let mut first_place = BTreeMap::new();
         for class in classes {
             let name = class.get_ref().get("name").and_then(|name| name.get_ref().as_str());
-            let line = self.line(class.span().start);
-            if let Some(first) = name.and_then(|name| first_line.insert(name.to_owned(), line)) {
-                let name = name.unwrap_or_default();
+            let Some(name) = name else { continue };
+            if let Some(first) = first_place.insert(name.to_owned(), class.span().start) {
+                let first = self.line(first);
                 let problem = format!("class '{name}' was given already, in line {first}");
                 return Err(self.error(class.span(), problem).help("give each class its own name"));
             }
@@ -167,5 +175,8 @@ fn raw<'a>(value: &'a Spanned<DeValue<'_>>) -> Raw<'a> {
         DeValue::Table(_) => Raw::Other("a table"),
     }
 }
+
+/// 255 classes with comments need far less.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const CLASS_IS_TABLE: &str = "'class' is a list of tables: write [[class]]";

@@ -30,7 +30,7 @@ pub(crate) struct ClassLayer {
 pub(super) const POOL_KEYS: [&str; 6] =
     ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
 /// The keys of `[[class]]`.
-pub(super) const CLASS_KEYS: [&str; 4] = ["name", "size", "count", "align"];
+pub(super) const CLASS_KEYS: [&str; 5] = ["name", "size", "frame", "count", "align"];
 
 impl Layer {
     /// Sets one key of [`POOL_KEYS`].
@@ -75,10 +75,38 @@ impl Layer {
         }
     }
 
+    /// The options that both layers set.
+    pub(crate) fn also_set_by(&self, over: &Self) -> Vec<String> {
+        let pool = [
+            ("backend", self.backend.is_some() && over.backend.is_some()),
+            ("device", self.device.is_some() && over.device.is_some()),
+            ("max_pinned", self.max_pinned.is_some() && over.max_pinned.is_some()),
+            ("lock", self.lock.is_some() && over.lock.is_some()),
+            (
+                "prefault_threads",
+                self.prefault_threads.is_some() && over.prefault_threads.is_some(),
+            ),
+            ("pin_chunk", self.pin_chunk.is_some() && over.pin_chunk.is_some()),
+        ];
+        let pool = pool.into_iter().filter(|(_, both)| *both).map(|(key, _)| key.to_owned());
+        let classes = self.classes.iter().flat_map(|class| {
+            let other = over.classes.iter().find(|other| other.name == class.name);
+            let other = other.cloned().unwrap_or_default();
+            let both = [
+                ("size", class.size.is_some() && other.size.is_some()),
+                ("count", class.count.is_some() && other.count.is_some()),
+                ("align", class.align.is_some() && other.align.is_some()),
+            ];
+            let both = both.into_iter().filter(|(_, both)| *both);
+            both.map(|(key, _)| format!("{key} of class '{}'", class.name)).collect::<Vec<_>>()
+        });
+        pool.chain(classes).collect()
+    }
+
     /// Fills in the defaults. A class without size or count keeps a zero, which the plan refuses
     /// by name.
     pub(crate) fn into_config(self) -> PoolConfig {
-        let defaults = PoolConfig::with_defaults();
+        let defaults = PoolConfig::default();
         PoolConfig {
             backend: self.backend.unwrap_or(defaults.backend),
             device: self.device.unwrap_or(defaults.device),
@@ -99,7 +127,11 @@ impl ClassLayer {
                 Raw::Text(name) => name.clone_into(&mut self.name),
                 _ => return Err(problem("a class name is text in quotes")),
             },
+            "size" | "frame" if self.size.is_some() => {
+                return Err(problem("give `size` or `frame`, not both"));
+            }
             "size" => self.size = Some(at_least_one(value::bytes(raw)?)?),
+            "frame" => self.size = Some(value::frame(raw)?),
             "count" => self.count = Some(value::number(raw, 1, u64::from(SLOTS_MAX))?),
             "align" => self.align = Some(at_least_one(value::bytes(raw)?)?),
             _ => return Err(unknown(key, &CLASS_KEYS)),

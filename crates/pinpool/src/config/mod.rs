@@ -80,9 +80,9 @@ pub const ALIGN_DEFAULT: usize = 64;
 /// The most prefault threads.
 pub const THREADS_MAX: usize = 1024;
 
-impl PoolConfig {
-    /// The configuration with no class: a start for the builder.
-    pub(crate) fn with_defaults() -> Self {
+impl Default for PoolConfig {
+    /// The defaults, with no class yet.
+    fn default() -> Self {
         Self {
             backend: BackendChoice::default(),
             device: 0,

@@ -5,10 +5,12 @@ use std::str::FromStr;
 use bytesize::ByteSize;
 
 use super::{BackendChoice, THREADS_MAX, Threads};
+use crate::frame::FrameSpec;
 use crate::memory::LockMode;
 
 /// A value as the user wrote it.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "config"), allow(dead_code, reason = "only files have types"))]
 pub(super) enum Raw<'a> {
     /// A TOML string, or an environment variable.
     Text(&'a str),
@@ -55,6 +57,18 @@ pub(super) fn number(raw: Raw<'_>, min: u64, max: u64) -> Value<u64> {
         .and_then(|number| u64::try_from(number).ok())
         .filter(|number| (min..=max).contains(number))
         .ok_or_else(|| bad(format!("expected a whole number from {min} to {max}")))
+}
+
+/// A frame's name, as its size in bytes.
+pub(super) fn frame(raw: Raw<'_>) -> Value<u64> {
+    let Raw::Text(text) = raw else {
+        return Err(bad("expected a frame such as \"1080p-rgb\" or \"1920x1080:nv12\""));
+    };
+    let bytes = text.parse::<FrameSpec>().and_then(|frame| frame.bytes());
+    bytes.map(|bytes| bytes as u64).map_err(|error| {
+        let problem = error.to_string();
+        bad(problem.strip_prefix("frame: ").unwrap_or(&problem))
+    })
 }
 
 /// A backend's name.
@@ -113,23 +127,29 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
             "'{text}' is not a whole number: use a smaller unit (1.5GiB is 1536MiB)"
         ));
     }
-    if !unit.chars().all(|c| c.is_ascii_alphabetic()) {
-        return Err(format!("unknown unit '{unit}' in '{text}': {UNITS}"));
+    // Exactly these spellings: `Mb` could be megabits, `m` anything.
+    if !unit.is_empty() && !UNITS.contains(&unit) {
+        return Err(format!("unknown unit '{unit}' in '{text}': {}", units()));
     }
-    let number: u64 = number
-        .parse()
-        .map_err(|_| format!("cannot read '{text}' as a size: write a whole number; {UNITS}"))?;
+    let number: u64 = number.parse().map_err(|_| {
+        format!("cannot read '{text}' as a size: write a whole number; {}", units())
+    })?;
     if unit.is_empty() {
         return Ok(number);
     }
     let factor = ByteSize::from_str(&format!("1{unit}"))
-        .map_err(|_| format!("unknown unit '{unit}' in '{text}': {UNITS}"))?;
+        .map_err(|_| format!("unknown unit '{unit}' in '{text}': {}", units()))?;
     number
         .checked_mul(factor.as_u64())
         .ok_or_else(|| format!("'{text}' exceeds {} bytes", u64::MAX))
 }
 
-const UNITS: &str = "use B, kB, KiB, MB, MiB, GB, GiB, TB, TiB or nothing for bytes";
+fn units() -> String {
+    format!("use {}, or nothing for bytes", UNITS.join(", "))
+}
+
+const UNITS: [&str; 14] =
+    ["B", "kB", "KB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB", "PB", "PiB", "EB", "EiB"];
 
 fn bad(problem: impl Into<String>) -> BadValue {
     BadValue { problem: problem.into(), wrong: String::new(), valid: &[] }
@@ -169,6 +189,11 @@ mod tests {
             "1e6",
             "64 MebiBytes?",
             "5QB",
+            "1Mb",
+            "1mb",
+            "1m",
+            "1kb",
+            "1Gib",
             "0x10",
             "18446744073709551616",
             "16EiB",

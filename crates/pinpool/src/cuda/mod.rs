@@ -10,4 +10,4 @@ mod transfer;
 
 pub use pages::CudaPages;
 pub use probe::{DeviceInfo, DriverInfo, probe};
-pub use transfer::{InFlight, TransferError};
+pub use transfer::{DeviceMemory, InFlight, TransferError};

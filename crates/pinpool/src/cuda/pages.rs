@@ -53,6 +53,9 @@ impl CudaPages {
                 driver.devices.len() - 1
             ));
         };
+        if let Some(fault) = &info.fault {
+            return Err(fault.clone());
+        }
         let current = result::ctx::get_current()
             .map_err(|error| format!("the driver does not answer: {}", code(error)))?;
         let _restored = Bound::restoring(current);
@@ -86,8 +89,11 @@ impl CudaPages {
         bytes: usize,
         call: impl FnOnce() -> Result<R, DriverError>,
     ) -> Result<R, MemoryError> {
-        let result = Bound::to(&self.context.0).and_then(|_bound| call());
-        result.map_err(|error| MemoryError { step, bytes, cause: MemoryCause::Driver(code(error)) })
+        self.bound(call).map_err(|error| failed(step, bytes, error))
+    }
+
+    fn bound<R>(&self, call: impl FnOnce() -> Result<R, DriverError>) -> Result<R, DriverError> {
+        Bound::to(&self.context.0).and_then(|_bound| call())
     }
 
     fn register(&self, chunk: Region) -> Result<(), MemoryError> {
@@ -99,10 +105,11 @@ impl CudaPages {
     }
 
     fn unregister(&self, chunk: Region) -> Result<(), MemoryError> {
-        self.call(MemoryStep::Unpin, chunk.bytes, || {
+        let unregistered = self.bound(|| {
             // SAFETY: the chunk was registered by `register`, with this start.
-            gone_is_done(unsafe { sys::cuMemHostUnregister(host(chunk)) }.result())
-        })
+            unsafe { sys::cuMemHostUnregister(host(chunk)) }.result()
+        });
+        gone_is_done(unregistered).map_err(|error| failed(MemoryStep::Unpin, chunk.bytes, error))
     }
 
     fn device_base(&self, chunk: Region) -> Result<u64, MemoryError> {
@@ -171,15 +178,20 @@ unsafe impl PageLock for CudaPages {
             // SAFETY: the caller's duty is the same.
             return unsafe { mapping::release(region) };
         }
-        self.call(MemoryStep::Release, region.bytes, || {
+        let freed = self.bound(|| {
             // SAFETY: the region is an allocation of `reserve` and unused (caller).
-            gone_is_done(unsafe { result::free_host(host(region)) })
-        })
+            unsafe { result::free_host(host(region)) }
+        });
+        gone_is_done(freed).map_err(|error| failed(MemoryStep::Release, region.bytes, error))
     }
 
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)
     }
+}
+
+fn failed(step: MemoryStep, bytes: usize, error: DriverError) -> MemoryError {
+    MemoryError { step, bytes, cause: MemoryCause::Driver(code(error)) }
 }
 
 fn host(region: Region) -> *mut c_void {

@@ -29,6 +29,8 @@ pub struct DeviceInfo {
     pub pci_address: Option<String>,
     /// Whether host memory that exists already can be registered.
     pub can_register: bool,
+    /// Why the device does not answer, if it does not.
+    pub fault: Option<String>,
 }
 
 /// Looks for a driver and devices. No context is made.
@@ -50,7 +52,18 @@ pub fn probe() -> Result<DriverInfo, String> {
     if count <= 0 {
         return Err("the driver sees no device".into());
     }
-    let devices = (0..count).map(device).collect::<Result<_, _>>()?;
+    // One that does not answer must not hide the others.
+    let devices = (0..count)
+        .map(|ordinal| {
+            device(ordinal).unwrap_or_else(|fault| DeviceInfo {
+                name: "unknown".into(),
+                memory_bytes: 0,
+                pci_address: None,
+                can_register: false,
+                fault: Some(fault),
+            })
+        })
+        .collect();
     Ok(DriverInfo { cuda_version: version(), devices })
 }
 
@@ -144,6 +157,7 @@ fn device(ordinal: i32) -> Result<DeviceInfo, String> {
         memory_bytes: memory as u64,
         pci_address: pci_address(device),
         can_register: can_register > 0,
+        fault: None,
     })
 }
 

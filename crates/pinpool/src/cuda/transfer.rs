@@ -5,13 +5,34 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DriverError, result, sys};
+use cudarc::driver::{
+    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DriverError, result, sys,
+};
 
 use super::context::{Bound, failed};
 use super::event::Event;
 use super::pages::CudaPages;
 use crate::error::Error;
 use crate::lease::Lease;
+
+/// Device memory that a copy may trust.
+///
+/// cudarc's `DevicePtr` and `DevicePtrMut` are safe traits: any type may implement them and answer
+/// with any address. A copy in safe code must not follow such an answer, so it asks for this as well.
+///
+/// # Safety
+///
+/// The address and the length that `DevicePtr` and `DevicePtrMut` give describe device memory that
+/// is valid for that many elements, and stays so until the stream has passed what is queued before
+/// the returned guard is dropped.
+pub unsafe trait DeviceMemory {}
+
+// SAFETY: a slice owns its memory, and gives it back behind the work that uses it.
+unsafe impl<T> DeviceMemory for CudaSlice<T> {}
+// SAFETY: a view borrows a part of a slice, checked when it was made.
+unsafe impl<T> DeviceMemory for CudaView<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T> DeviceMemory for CudaViewMut<'_, T> {}
 
 /// A copy that runs on a stream, and the lease that it reads or writes.
 ///
@@ -32,7 +53,8 @@ struct Copying<T: Pod> {
     stream: Arc<CudaStream>,
 }
 
-/// A copy that could not be started, with the lease where it is safe to have back.
+/// A copy that could not be started, with the lease where it is safe to have back. The slot stays out
+/// as long as this value lives: drop it, or take the lease from it.
 pub struct TransferError<T: Pod = u8> {
     /// The lease. `None` when the driver cannot say whether the copy runs: its slot is quarantined.
     pub lease: Option<Lease<T>>,
@@ -48,7 +70,7 @@ impl<T: Pod> Lease<T> {
     ///
     /// The lease is no memory that a GPU reaches, `target` is too short, the stream is being
     /// captured into a graph, or a driver call failed.
-    pub fn upload<D: DevicePtrMut<T>>(
+    pub fn upload<D: DevicePtrMut<T> + DeviceMemory>(
         self,
         stream: &Arc<CudaStream>,
         target: &mut D,
@@ -68,12 +90,13 @@ impl<T: Pod> Lease<T> {
     /// # Errors
     ///
     /// As [`Self::upload`], the lease's capacity being what must suffice.
-    pub fn download<S: DevicePtr<T>>(
+    pub fn download<S: DevicePtr<T> + DeviceMemory>(
         mut self,
         source: &S,
         stream: &Arc<CudaStream>,
     ) -> Result<InFlight<T>, TransferError<T>> {
         let len = source.len();
+        let len_before = self.len();
         if self.set_len(len).is_err() {
             let error = Error::CopyLength { source_len: len, target_len: self.capacity() };
             return Err(TransferError { lease: Some(self), error });
@@ -83,6 +106,13 @@ impl<T: Pod> Lease<T> {
             // SAFETY: the lease is pinned and moves into the copy, so nobody reads or writes it
             // meanwhile (I3); the source stays until its stream passed the copy.
             unsafe { result::memcpy_dtoh_async(lease.as_mut_slice(), address, raw_stream) }
+        })
+        .map_err(|mut refused| {
+            if let Some(lease) = &mut refused.lease {
+                // It fitted before.
+                let _ = lease.set_len(len_before);
+            }
+            refused
         })
     }
 }

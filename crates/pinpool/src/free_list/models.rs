@@ -10,7 +10,7 @@ use super::*;
 type Marked = FreeList<AtomicU32>;
 
 fn marked(slots: u32, shards: usize) -> Arc<Marked> {
-    Arc::new(FreeList::new(slots, shards, || AtomicU32::new(0)))
+    Arc::new(FreeList::new(slots, shards, || AtomicU32::new(0)).expect("memory"))
 }
 
 /// Takes a slot from shard `home` and marks it owned.
@@ -135,7 +135,8 @@ fn close_and_a_taker_share_no_slot() {
 #[test]
 fn bytes_travel_with_the_slot() {
     loom::model(|| {
-        let list = Arc::new(FreeList::new(1, 1, || loom::cell::UnsafeCell::new(0u32)));
+        let list =
+            Arc::new(FreeList::new(1, 1, || loom::cell::UnsafeCell::new(0u32)).expect("memory"));
         let Pop::Slot { slot, .. } = list.pop_from(0) else { panic!("one is free") };
         let other = {
             let list = Arc::clone(&list);

@@ -29,6 +29,15 @@ impl fmt::Display for Memlock {
     }
 }
 
+/// True when the process has `CAP_IPC_LOCK`: the limit does not bind it.
+pub(crate) fn may_exceed_memlock() -> bool {
+    const CAP_IPC_LOCK: u32 = 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+    capabilities.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1)
+}
+
 /// Bytes that this process has locked, as the kernel counts them; zero where it does not tell.
 pub(crate) fn locked_now() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -40,5 +49,8 @@ pub(crate) fn locked_now() -> u64 {
 
 /// Bytes in a page of this system.
 pub(crate) fn page_size() -> usize {
-    rustix::param::page_size()
+    // Not rustix's, which reads the auxiliary vector itself and crashes under valgrind.
+    // SAFETY: sysconf reads a constant of the system.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
 }

@@ -39,7 +39,7 @@ fn a_misspelled_key_is_refused_with_its_line_and_the_nearest_name() {
     assert_refused(
         &format!("{CLASS}zzz = 1\n"),
         5,
-        &["unknown key 'zzz'", "valid: name, size, count, align"],
+        &["unknown key 'zzz'", "valid: name, size, frame, count, align"],
     );
 }
 
@@ -125,7 +125,7 @@ fn a_class_without_name_size_or_count_is_refused() {
     assert_refused("\n[[class]]\nsize = 1\ncount = 1\n", 2, &["missing name"]);
     assert_refused("[[class]]\nname = \"a\"\ncount = 1\n", 1, &["class a", "missing size"]);
     assert_refused("[[class]]\nname = \"a\"\nsize = 1\n", 1, &["class a", "missing count"]);
-    assert_refused("[[class]]\n", 1, &["missing name and size and count"]);
+    assert_refused("[[class]]\n", 1, &["missing name and size (or frame) and count"]);
     assert_refused("[[class]]\nname = \"\"\nsize = 1\ncount = 1\n", 1, &["missing name"]);
 }
 

@@ -21,7 +21,7 @@ fn class_key(key: &str, value: &str) -> String {
 
 #[test]
 fn units_are_exact() {
-    let sizes: [(&str, usize); 18] = [
+    let sizes: [(&str, usize); 17] = [
         ("1", 1),
         ("\"1\"", 1),
         ("\"7B\"", 7),
@@ -30,7 +30,6 @@ fn units_are_exact() {
         ("\"1KiB\"", 1024),
         ("\"1MB\"", 1_000_000),
         ("\"1MiB\"", 1 << 20),
-        ("\"1mib\"", 1 << 20),
         ("\"1GB\"", 1_000_000_000),
         ("\"1GiB\"", 1 << 30),
         ("\"3 TB\"", 3_000_000_000_000),
@@ -57,7 +56,16 @@ fn units_are_exact() {
 #[test]
 fn what_is_no_size_is_refused() {
     let overflow = ["\"18446744073709551616\"", "\"16EiB\"", "\"18446744073709552kB\""];
-    let unknown = ["\"5QB\"", "\"64 MebiBytes\"", "\"1MiBs\"", "\"1 2MB\"", "\"0x10\"", "\"1e6\""];
+    let unknown = [
+        "\"5QB\"",
+        "\"1mib\"",
+        "\"1Mb\"",
+        "\"64 MebiBytes\"",
+        "\"1MiBs\"",
+        "\"1 2MB\"",
+        "\"0x10\"",
+        "\"1e6\"",
+    ];
     let unreadable = ["\"\"", "\"MiB\"", "\"-1\"", "\"1.5GiB\"", "\"ten\"", "\"١MB\""];
     for value in overflow.into_iter().chain(unknown).chain(unreadable) {
         for key in ["max_pinned", "pin_chunk"] {
@@ -295,4 +303,19 @@ fn a_class_name_is_short_and_plain() {
     assert!(message.contains("'é' is no class name"), "{message}");
     let pool = Pool::builder().env(false).class(&longest, 64, 1).lock(LockMode::Off).open();
     assert_eq!(pool.unwrap().stats().classes[0].name.as_str(), longest);
+}
+
+#[test]
+fn a_class_may_name_its_frame_instead_of_its_size() {
+    let class = |lines: &str| format!("[[class]]\nname = \"a\"\ncount = 1\n{lines}\n");
+    let size = |lines: &str| config(&class(lines)).classes[0].size;
+    assert_eq!(size("frame = \"1080p-rgb\""), 6_220_800);
+    assert_eq!(size("frame = \"1920x1080:nv12\""), 3_110_400);
+    for (both, line) in [("frame = \"4k-nv12\"\nsize = 1", 5), ("size = 1\nframe = \"4k-nv12\"", 4)]
+    {
+        assert_refused(&class(both), line, &["give `size` or `frame`, not both"]);
+    }
+    assert_refused(&class("frame = \"1080p-nv\""), 4, &["key 'frame'", "did you mean 'nv12'?"]);
+    assert_refused(&class("frame = \"full-hd\""), 4, &["key 'frame'", "1920x1080:nv12"]);
+    assert_refused(&class("frame = 5"), 4, &["key 'frame'"]);
 }
