@@ -127,3 +127,11 @@ fn a_configuration_error_is_bad_input() {
     assert!(builder().plan().unwrap_err().is_bad_input());
     assert!(builder().class("a", 64, 1).max_pinned(1).plan().unwrap_err().is_bad_input());
 }
+
+/// A device or a wrong path must not be read for ever.
+#[test]
+fn a_file_that_never_ends_is_refused() {
+    let error = Pool::builder().env(false).file("/dev/zero").config().unwrap_err();
+    assert!(error.is_bad_input());
+    assert!(error.to_string().contains("longer than"), "{error}");
+}

@@ -53,6 +53,16 @@ pub(crate) const ALL: &[Check] = &[
         run: events_are_reused_and_destroyed,
     },
     Check {
+        name: "a_silent_device_hides_no_other",
+        settings: &[("FAKECUDA_DEVICES", "2"), ("FAKECUDA_FAIL", "cuDeviceGetName:2:46")],
+        run: a_silent_device_hides_no_other,
+    },
+    Check {
+        name: "a_refused_download_leaves_the_lease_as_it_was",
+        settings: ON_SOFTWARE_ONLY,
+        run: a_refused_download_leaves_the_lease_as_it_was,
+    },
+    Check {
         name: "slow_copies_are_never_overtaken",
         settings: &[("FAKECUDA_COPY_DELAY_US", "3000")],
         run: slow_copies_are_never_overtaken,
@@ -141,6 +151,25 @@ fn an_unregister_that_fails_keeps_the_memory() {
     assert_eq!((stats.stuck_bytes, stats.pinned_bytes), (8192, 8192), "the budget is not refunded");
     // SAFETY: what could not be unregistered is not unmapped; nobody else uses it.
     unsafe { address.write_volatile(1) };
+}
+
+fn a_silent_device_hides_no_other() {
+    let devices = pinpool::cuda::probe().expect("a driver").devices;
+    assert_eq!(devices.len(), 2);
+    assert_eq!((devices[0].fault.is_none(), devices[1].fault.is_some()), (true, true));
+    assert_eq!(pool(4096, 1).backend(), BackendKind::Cuda);
+}
+
+fn a_refused_download_leaves_the_lease_as_it_was() {
+    let pool = pool(4096, 1);
+    let stream = stream(&pool);
+    let device = stream.alloc_zeros::<u8>(4096).expect("device memory");
+    stream.synchronize().expect("idle");
+    driver().fail("cuMemcpyDtoHAsync_v2:1:1").expect("a plan that the driver understands");
+    let refused = pool.try_lease(100).expect("a slot").download(&device, &stream);
+    let lease =
+        refused.expect_err("the driver was told to fail").lease.expect("the stream is idle");
+    assert_eq!(lease.len(), 100);
 }
 
 /// A thousand copies, three at a time, need three events; none is left when the pool goes.
