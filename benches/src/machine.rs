@@ -4,7 +4,6 @@
 use std::fs;
 
 use pinpool::cudarc::driver::{CudaContext, sys};
-use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
@@ -123,18 +122,12 @@ pub fn available_bytes() -> Option<u64> {
 
 /// The memory lock limits of this process.
 pub fn memlock() -> Memlock {
-    let limit = getrlimit(Resource::Memlock);
+    let limit = pinpool::Memlock::read();
     Memlock {
-        soft_bytes: limit.current,
-        hard_bytes: limit.maximum,
-        cap_ipc_lock: effective_capabilities().is_some_and(|set| set & (1 << CAP_IPC_LOCK) != 0),
+        soft_bytes: limit.soft,
+        hard_bytes: limit.hard,
+        cap_ipc_lock: pinpool::Memlock::is_exempt(),
     }
-}
-
-fn effective_capabilities() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(line.trim(), 16).ok()
 }
 
 fn cpu_model() -> String {
@@ -182,9 +175,6 @@ fn gpu() -> Option<Gpu> {
         memory_bytes: context.total_mem().map_or(0, |bytes| bytes as u64),
     })
 }
-
-/// The bit of the capability set that lifts the memory lock limit.
-const CAP_IPC_LOCK: u32 = 14;
 
 #[cfg(test)]
 mod tests {

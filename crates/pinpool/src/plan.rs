@@ -8,7 +8,7 @@ use crate::config::{BackendChoice, ClassConfig, PoolConfig, THREADS_MAX, Threads
 use crate::error::{ClassName, ConfigError, Error, Origin};
 use crate::free_list::SLOTS_MAX;
 use crate::memory::LockMode;
-use crate::memory::limits::{Memlock, may_exceed_memlock, page_size};
+use crate::memory::limits::{Memlock, page_size};
 use crate::size_class::CLASSES_MAX;
 
 /// What a pool will allocate and pin. Its `Display` is the table that `pinpool plan` prints.
@@ -272,7 +272,7 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "{}",
-            match (may_exceed_memlock(), exceeded) {
+            match (Memlock::is_exempt(), exceeded) {
                 (true, _) => ", not binding: this process has CAP_IPC_LOCK",
                 (false, true) => ", too little to lock this on the host backend",
                 (false, false) => "",

@@ -10,17 +10,8 @@
 use std::time::{Duration, Instant};
 
 use pinpool::{Heap, LeaseError, MemoryStep, Pool};
-use pinpool_testkit::scripted::{Counted, Delayed, Ledger};
+use pinpool_testkit::scripted::{Counted, Delayed, counted_pool as pool};
 use pinpool_testkit::stamp;
-
-fn pool(classes: &[(&str, usize, usize)]) -> (Pool, Ledger) {
-    let (memory, ledger) = Counted::new(Heap::claiming_locked());
-    let mut builder = Pool::builder().env(false).memory(memory);
-    for (name, size, count) in classes {
-        builder = builder.class(name, *size, *count);
-    }
-    (builder.open().unwrap(), ledger)
-}
 
 /// The pool is dropped while its leases come home in other threads: the memory is given back once,
 /// after the last of them, whoever that is.

@@ -15,19 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use pinpool::{Heap, Lease, LeaseError, Pool};
+use pinpool::{Lease, LeaseError, Pool};
 use pinpool_testkit::proc;
-use pinpool_testkit::scripted::{Counted, Ledger};
+use pinpool_testkit::scripted::{Ledger, counted_pool as pool};
 use pinpool_testkit::stamp;
-
-fn pool(classes: &[(&str, usize, usize)]) -> (Pool, Ledger) {
-    let (memory, ledger) = Counted::new(Heap::claiming_locked());
-    let mut builder = Pool::builder().env(false).memory(memory);
-    for (name, size, count) in classes {
-        builder = builder.class(name, *size, *count);
-    }
-    (builder.open().unwrap(), ledger)
-}
 
 /// Every slot came home: all can be leased again, the counts balance, and closing leaves nothing.
 fn assert_all_home(pool: Pool, ledger: &Ledger) {

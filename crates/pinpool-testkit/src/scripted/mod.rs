@@ -16,7 +16,7 @@ pub use faulty::{Fault, FaultLog, Faulty};
 pub use ledger::Ledger;
 pub use limited::Limited;
 
-use pinpool::MemoryStep;
+use pinpool::{Heap, MemoryStep, Pool};
 
 /// The steps that a pool calls and that can fail, in the order of a slab's life.
 pub const STEPS: [MemoryStep; 5] = [
@@ -26,6 +26,17 @@ pub const STEPS: [MemoryStep; 5] = [
     MemoryStep::Unpin,
     MemoryStep::Release,
 ];
+
+/// A pool of these classes (name, size, count) on counted heap memory that claims to be locked, and
+/// its ledger. Panics if it does not open.
+pub fn counted_pool(classes: &[(&str, usize, usize)]) -> (Pool, Ledger) {
+    let (memory, ledger) = Counted::new(Heap::claiming_locked());
+    let mut builder = Pool::builder().env(false).memory(memory);
+    for (name, size, count) in classes {
+        builder = builder.class(name, *size, *count);
+    }
+    (builder.open().expect("a pool on the heap opens"), ledger)
+}
 
 /// A step's place in [`STEPS`]; `Advise` happens inside `reserve`.
 fn index(step: MemoryStep) -> usize {

@@ -19,6 +19,13 @@ impl Memlock {
         let limit = getrlimit(Resource::Memlock);
         Self { soft: limit.current, hard: limit.maximum }
     }
+
+    /// True when this process has `CAP_IPC_LOCK`: the limit does not bind it.
+    pub fn is_exempt() -> bool {
+        const CAP_IPC_LOCK: u32 = 14;
+        let capabilities = status("CapEff:").and_then(|set| u64::from_str_radix(&set, 16).ok());
+        capabilities.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1)
+    }
 }
 
 impl fmt::Display for Memlock {
@@ -29,22 +36,16 @@ impl fmt::Display for Memlock {
     }
 }
 
-/// True when the process has `CAP_IPC_LOCK`: the limit does not bind it.
-pub(crate) fn may_exceed_memlock() -> bool {
-    const CAP_IPC_LOCK: u32 = 14;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let capabilities = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
-    capabilities.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1)
-}
-
 /// Bytes that this process has locked, as the kernel counts them; zero where it does not tell.
 pub(crate) fn locked_now() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
-    let kibibytes =
-        line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
+    let kibibytes = status("VmLck:").and_then(|size| size.strip_suffix("kB")?.trim().parse().ok());
+    kibibytes.map_or(0, |kibibytes: u64| kibibytes * 1024)
+}
+
+/// One field of what the kernel says of this process.
+fn status(field: &str) -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix(field))?.trim().to_owned())
 }
 
 /// Bytes in a page of this system.
