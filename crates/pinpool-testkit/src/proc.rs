@@ -25,9 +25,35 @@ pub fn threads() -> u64 {
     field("/proc/self/status", "Threads:")
 }
 
-/// Mappings of this process.
+/// Mappings of this process, without those that the C library keeps for threads: stacks, which have
+/// a guard below, and heaps, which have a reserve above. It keeps some of threads that ended.
 pub fn maps() -> usize {
-    read("/proc/self/maps").lines().count()
+    let text = read("/proc/self/maps");
+    let maps: Vec<_> = text.lines().filter_map(Mapping::parse).collect();
+    let beside = |a: &Mapping<'_>, b: &Mapping<'_>| a.end == b.start || b.end == a.start;
+    let reserves = || maps.iter().filter(|map| map.access == "---p" && map.anonymous);
+    let of_thread =
+        |map: &Mapping<'_>| map.anonymous && reserves().any(|reserve| beside(map, reserve));
+    maps.iter().filter(|map| map.access != "---p" && !of_thread(map)).count()
+}
+
+struct Mapping<'a> {
+    start: u64,
+    end: u64,
+    access: &'a str,
+    anonymous: bool,
+}
+
+impl<'a> Mapping<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let access = words.next()?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        // Offset, device and inode lie between.
+        let anonymous = words.nth(3).is_none();
+        Some(Self { start: number(start)?, end: number(end)?, access, anonymous })
+    }
 }
 
 /// Open files of this process, the one used to count them excepted.

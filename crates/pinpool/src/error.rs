@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::fence::FenceError;
 use crate::memory::{BackendKind, MemoryError};
 use crate::size_class::ClassId;
 
@@ -93,9 +94,32 @@ pub enum Error {
     /// The stream is being captured into a graph, where the copy would run again at each launch,
     /// long after the lease went home.
     #[error(
-        "the stream is being captured into a graph: end the capture, or copy on another stream"
+        "the stream is being captured into a graph, which would read or write the lease at each \
+         launch: hold the lease with `hold_for_graph`, copy on another stream, or end the capture"
     )]
     StreamCapturing,
+
+    /// A copy through a [`GraphHold`](crate::cuda::GraphHold) on a stream that is not being captured.
+    #[error(
+        "the stream is not being captured, so that the copy would run now: begin the capture first, \
+         or use `upload` and `download` of the lease"
+    )]
+    StreamNotCapturing,
+
+    /// A range or a length does not fit the lease.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+
+    /// A fence says that nobody will know whether its work is over. The slot is quarantined.
+    #[error("a fence failed: {0}; its slot is never used again")]
+    Fence(FenceError),
+
+    /// The pool's background thread could not be started. Everything was rolled back.
+    #[error(
+        "cannot start the thread that takes slots back after copies: {0}; raise the limit on \
+         processes (`ulimit -u`, `TasksMax=` in the systemd unit, `--pids-limit` for a container)"
+    )]
+    Keeper(#[source] std::io::Error),
 
     /// The lease's memory cannot be used by the GPU directly.
     #[error(

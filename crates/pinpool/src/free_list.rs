@@ -139,9 +139,20 @@ impl<M> FreeList<M> {
         self.push_to(home(), slot, FLAGS)
     }
 
+    /// As [`Self::push`], for another thread's shard.
+    pub(crate) fn push_for(&self, shard: u32, slot: u32) -> Push {
+        self.push_to(shard as usize, slot, FLAGS)
+    }
+
     /// Gives a slot back although the list is watched; the caller then wakes a waiter.
     pub(crate) fn push_waited(&self, slot: u32) -> Push {
         self.push_to(home(), slot, CLOSED)
+    }
+
+    /// True while a waiter watches the list, or did a moment ago.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.shards[home() & self.mask()].head.load(Ordering::Relaxed) & WAITED != 0
     }
 
     /// Makes every later `push` answer [`Push::Waited`].
@@ -346,6 +357,12 @@ fn home() -> usize {
         }
         home.get() as usize
     })
+}
+
+/// The calling thread's home shard, in any list.
+#[allow(clippy::cast_possible_truncation, reason = "it has 16 bits")]
+pub(crate) fn home_shard() -> u32 {
+    home() as u32
 }
 
 /// The head word after `head` with `top` on the stack: flags stay, the tag rises.

@@ -9,18 +9,21 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
+use crate::attached::Attached;
 use crate::class::{ClassRef, Taken};
-use crate::error::{ClassName, LeaseError};
+use crate::error::{ClassName, Error, LeaseError};
 use crate::memory::BackendKind;
 use crate::size_class::ClassId;
+use crate::slot::SlotState;
 use crate::tag::Tag;
-use crate::view::{LeaseView, LeaseViewMut, within};
+use crate::view::{LeaseView, LeaseViewMut, SlotOf, within};
 
 /// A slot of pinned memory that belongs to the holder alone, as `len` elements of `T`.
 ///
 /// It is four words, moves between threads and outlives the pool safely. Dropping it waits for
 /// nothing, and makes no system call unless somebody waits for a slot or the pool is closed and this
-/// is its last lease; forgetting it costs its slot and no more.
+/// is its last lease; forgetting it costs its slot and no more. While work that the pool knows of
+/// still uses the bytes, a dropped lease's slot stays in flight and comes home by itself.
 ///
 /// The contents are those of the slot's previous owner (zero for a fresh slab). Any bytes are valid
 /// values of a [`Pod`] type, so reading them is safe.
@@ -84,21 +87,32 @@ impl<T: Pod> Lease<T> {
     }
 
     /// The elements in use.
+    ///
+    /// Waits for work that may write them and that the pool knows of: copies that cudarc's own calls
+    /// queued, and what `record_use` was told. If such work fails, the bytes are what the device left.
     #[inline]
     pub fn as_slice(&self) -> &[T] {
+        if self.state().is_written() {
+            self.wait_written();
+        }
         // SAFETY: I1 and I2, the slot is mapped, initialised and ours; `len` fits it, and any bytes
         // are a valid `T`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     /// The elements in use, to write.
+    ///
+    /// Waits for all work on them that the pool knows of, as [`Self::as_slice`] does for writes.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
+        if self.state().is_used() {
+            self.wait_used();
+        }
         // SAFETY: as `as_slice`, and `&mut self` makes it the only access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The first element's address.
+    /// The first element's address. Whoever uses it sees to work in flight themselves.
     #[inline]
     pub fn as_ptr(&self) -> *const T {
         self.start.as_ptr()
@@ -117,7 +131,7 @@ impl<T: Pod> Lease<T> {
     /// [`LeaseError::OutOfRange`] when the range does not lie within them.
     pub fn view(&self, range: impl RangeBounds<usize>) -> Result<LeaseView<'_, T>, LeaseError> {
         let range = within(&range, self.len)?;
-        Ok(LeaseView::new(&self.as_slice()[range]))
+        Ok(LeaseView::new(&self.as_slice()[range], self.slot_of()))
     }
 
     /// A part of the elements in use, to write.
@@ -130,7 +144,8 @@ impl<T: Pod> Lease<T> {
         range: impl RangeBounds<usize>,
     ) -> Result<LeaseViewMut<'_, T>, LeaseError> {
         let range = within(&range, self.len)?;
-        Ok(LeaseViewMut::new(&mut self.as_mut_slice()[range]))
+        let slot = self.slot_of();
+        Ok(LeaseViewMut::new(&mut self.as_mut_slice()[range], slot))
     }
 
     /// The bytes in use as elements of another type.
@@ -235,9 +250,61 @@ impl<T: Pod> Lease<T> {
         self.class.get().device_address(self.taken.slot)
     }
 
-    #[cfg(feature = "cuda")]
     pub(crate) fn class_ref(&self) -> ClassRef {
         self.class
+    }
+
+    pub(crate) fn slot_of(&self) -> SlotOf {
+        SlotOf { class: self.class, slot: self.taken.slot }
+    }
+
+    pub(crate) fn taken(&self) -> Taken {
+        self.taken
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> &SlotState {
+        self.class.get().slot_state(self.taken.slot)
+    }
+
+    /// Attaches a fence: from now on the slot is not free before it is complete.
+    pub(crate) fn attach(&self, attached: Attached) {
+        self.slot_of().attach(attached);
+    }
+
+    /// The same slot once more. The caller sees to it that only one of the two is dropped.
+    pub(crate) fn alias(&self) -> Self {
+        let Self { class, taken, start, len, owns } = *self;
+        Self { class, taken, start, len, owns }
+    }
+
+    /// Waits for work that may write the bytes. Such a fence is taken off: whoever attached it held
+    /// the lease alone, and does so no more.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wait_written(&self) {
+        self.slot_of().wait_logged(|used| used.writes);
+    }
+
+    /// Waits for all work on the bytes.
+    #[cold]
+    #[inline(never)]
+    fn wait_used(&mut self) {
+        self.slot_of().wait_logged(|_| true);
+    }
+
+    /// Takes off a fence that is complete, unless another thread did so.
+    pub(crate) fn take_off(&self, attached: Attached) {
+        self.slot_of().take_off(attached);
+    }
+
+    /// Takes the slot out of use for good: it counts as in flight, and its work may never be over.
+    /// The caller forgets the lease.
+    pub(crate) fn quarantine(&self, error: &Error) {
+        self.class.get().quarantine(self.taken.slot, error);
+        while let Some(lost) = self.state().detach() {
+            self.class.get().shared().recycle(lost.fence);
+        }
     }
 }
 

@@ -24,7 +24,9 @@
 //! Features: `cuda` and `config` (TOML files), both on by default.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod attached;
 mod backend;
+mod bell;
 mod budget;
 mod builder;
 mod class;
@@ -32,15 +34,20 @@ mod config;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
+mod fence;
 mod frame;
 mod free_list;
+mod in_flight;
+mod keeper;
 mod lease;
 mod lifetime;
 mod memory;
 mod plan;
 mod pool;
+mod reclaim;
 mod seeded;
 mod shared;
+mod shared_lease;
 mod size_class;
 mod slab;
 mod slot;
@@ -49,6 +56,7 @@ mod sync;
 mod tag;
 mod view;
 mod waiters;
+mod wakers;
 
 #[cfg(feature = "cuda")]
 pub use cudarc;
@@ -59,14 +67,17 @@ pub use config::{
     ALIGN_DEFAULT, BackendChoice, ClassConfig, PIN_CHUNK_DEFAULT, PoolConfig, THREADS_MAX, Threads,
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, Origin};
+pub use fence::{Fence, FenceError, FenceStatus, ManualFence};
 pub use frame::{FrameFormat, FrameSpec};
+pub use in_flight::{InFlight, Landing, TryTakeError};
 pub use lease::Lease;
 pub use memory::{
     BackendKind, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock, PageLock,
     Pinned, Region,
 };
 pub use plan::{ClassPlan, Plan};
-pub use pool::{CloseReport, Pool, StartupReport};
+pub use pool::{CloseReport, Pool, StartupReport, StuckSlot};
+pub use shared_lease::SharedLease;
 pub use size_class::ClassId;
 pub use slab::StartupTimes;
 pub use stats::{ClassStats, PoolStats};

@@ -6,7 +6,8 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 ///
 /// *Out* is one word: whether the class is open, who else holds its memory, and the number of slots
 /// that are not home. On an open class only waking returns write it, so leases share nothing.
-/// *References* are the pool's handle and the memory; the class's own record goes with the last.
+/// *References* are the pool's handle, its keeper and the memory; the class's own record goes with
+/// the last.
 ///
 /// ```text
 /// out  [ open: 1 bit | holds: 31 bits | slots: 32 bits ]
@@ -22,7 +23,7 @@ pub(crate) struct Lifetime {
 impl Lifetime {
     pub(crate) fn new(slots: u32) -> Self {
         let out = AtomicU64::new(OPEN | u64::from(slots));
-        Self { out, references: AtomicUsize::new(2) }
+        Self { out, references: AtomicUsize::new(3) }
     }
 
     /// Keeps the memory while the caller, who owns a slot that is out, gives that slot back.
@@ -54,7 +55,7 @@ impl Lifetime {
         true
     }
 
-    /// Drops one of the two references. True for the last: the caller frees the class.
+    /// Drops one of the three references. True for the last: the caller frees the class.
     pub(crate) fn drop_reference(&self) -> bool {
         if self.references.fetch_sub(1, Ordering::Release) != 1 {
             return false;
@@ -121,17 +122,20 @@ mod models {
         }
     }
 
-    /// The handle and the memory go in any order: the class is freed once.
+    /// The handle, the keeper and the memory go in any order: the class is freed once.
     #[test]
     fn the_class_is_freed_once() {
         loom::model(|| {
             let life = Arc::new(Lifetime::new(1));
-            let other = {
-                let life = Arc::clone(&life);
-                loom::thread::spawn(move || usize::from(life.drop_reference()))
-            };
+            let others: Vec<_> = (0..2)
+                .map(|_| {
+                    let life = Arc::clone(&life);
+                    loom::thread::spawn(move || usize::from(life.drop_reference()))
+                })
+                .collect();
             let mine = usize::from(life.drop_reference());
-            assert_eq!(other.join().unwrap_or(9) + mine, 1);
+            let theirs: usize = others.into_iter().map(|other| other.join().unwrap_or(9)).sum();
+            assert_eq!(theirs + mine, 1);
         });
     }
 }

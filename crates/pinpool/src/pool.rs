@@ -10,10 +10,12 @@ use bytemuck::Pod;
 use crate::backend;
 use crate::class::{ClassRef, Slots};
 use crate::error::{ClassName, Error, LeaseError};
+use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::memory::limits::locked_now;
 use crate::memory::{BackendKind, Memlock, PageLock};
 use crate::plan::{ClassPlan, Plan};
+use crate::reclaim::Stuck;
 use crate::shared::Shared;
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Slab, SlabFailure, StartupTimes};
@@ -37,6 +39,7 @@ struct Handle {
     shared: Arc<Shared>,
     plan: Plan,
     startup: StartupReport,
+    keeper: Keeper,
 }
 
 /// How a pool came to its memory.
@@ -61,10 +64,24 @@ pub struct StartupReport {
 pub struct CloseReport {
     /// Per class with slots out: its name and how many.
     pub still_out: Vec<(ClassName, usize)>,
+    /// The slots of these that no holder has any more, but whose work is not over, the longest first.
+    pub in_flight: Vec<StuckSlot>,
     /// Slabs not given back yet: some of their slots are out, or a thread is unpinning them.
     pub slabs_left: usize,
     /// Bytes whose unpin or unmap failed; they stay mapped until the process ends.
     pub stuck_bytes: u64,
+}
+
+/// A slot whose holder let go of it while work on it was in flight, and still is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StuckSlot {
+    /// Its class.
+    pub class: ClassName,
+    /// Its number within the class.
+    pub slot: u32,
+    /// How long ago the work was queued.
+    pub age: Duration,
 }
 
 impl CloseReport {
@@ -82,6 +99,13 @@ impl fmt::Display for CloseReport {
         write!(f, "{} slabs are not given back yet", self.slabs_left)?;
         for (class, slots) in &self.still_out {
             write!(f, "; class '{class}': {slots} slots are out")?;
+        }
+        for stuck in self.in_flight.iter().take(STUCK_SHOWN) {
+            let StuckSlot { class, slot, age } = stuck;
+            write!(f, "; slot {slot} of '{class}' is in flight since {age:.1?}")?;
+        }
+        if let Some(more) = self.in_flight.len().checked_sub(STUCK_SHOWN).filter(|more| *more > 0) {
+            write!(f, " and {more} more")?;
         }
         match self.stuck_bytes {
             0 => Ok(()),
@@ -128,7 +152,7 @@ impl Pool {
             total: start.elapsed(),
         };
         let sizes = plan.classes.iter().map(|class| class.slot_bytes).collect();
-        let classes = plan
+        let classes: Box<[ClassRef]> = plan
             .classes
             .iter()
             .zip(slabs)
@@ -136,9 +160,18 @@ impl Pool {
             .zip(0u8..)
             .map(|(((class, slab), slots), id)| ClassRef::new(ClassId(id), class, slab, slots))
             .collect();
+        let keeper = Keeper::start(classes.clone(), Arc::clone(&shared)).map_err(|error| {
+            for class in classes.iter().rev() {
+                class.close();
+                // The keeper's reference and the handle's.
+                class.drop_reference();
+                class.drop_reference();
+            }
+            Error::Keeper(error)
+        })?;
         announce(&plan, &startup);
         let sizes = SizeTable::new(sizes);
-        Ok(Self { handle: Arc::new(Handle { sizes, classes, shared, plan, startup }) })
+        Ok(Self { handle: Arc::new(Handle { sizes, classes, shared, plan, startup, keeper }) })
     }
 
     /// Leases `len` bytes of the smallest class that holds them, if a slot is free. Never waits.
@@ -150,7 +183,7 @@ impl Pool {
     #[inline]
     pub fn try_lease(&self, len: usize) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
-        class.get().try_take().map(|taken| Lease::new(class, taken, len))
+        class.try_take().map(|taken| Lease::new(class, taken, len))
     }
 
     /// Leases `len` bytes, waiting for a slot as long as it takes.
@@ -163,7 +196,7 @@ impl Pool {
     /// As [`Self::try_lease`], but never `Exhausted`.
     pub fn lease(&self, len: usize) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
-        class.get().take(Instant::now(), None).map(|taken| Lease::new(class, taken, len))
+        class.take(Instant::now(), None).map(|taken| Lease::new(class, taken, len))
     }
 
     /// Leases `len` bytes, waiting at most `timeout` for a slot. A zero timeout looks once.
@@ -175,7 +208,7 @@ impl Pool {
         let class = self.class_for(len)?;
         let now = Instant::now();
         // A timeout past the end of the clock is no timeout.
-        let taken = class.get().take(now, now.checked_add(timeout))?;
+        let taken = class.take(now, now.checked_add(timeout))?;
         Ok(Lease::new(class, taken, len))
     }
 
@@ -250,6 +283,7 @@ impl Pool {
             cap_bytes: shared.budget.cap(),
             mapped_bytes: shared.mapped_bytes(),
             stuck_bytes: shared.stuck_bytes(),
+            driver_failures: driver_failures(),
             classes,
         }
     }
@@ -286,28 +320,58 @@ impl Pool {
     }
 
     /// Closes the pool for all its clones: waiters wake with [`LeaseError::Closed`], no lease
-    /// succeeds any more, live leases stay valid. Waits up to `timeout` for them to come home and
-    /// for the memory to be given back, then reports what is still out. May be called again.
+    /// succeeds any more, live leases stay valid. Waits up to `timeout` for them and for work in flight,
+    /// and for the memory to be given back, then reports what is still out. May be called again.
+    ///
+    /// Once everything is home the pool's background thread has ended, too.
     pub fn close(&self, timeout: Duration) -> CloseReport {
-        for class in &self.handle.classes {
-            class.close();
-        }
-        let slabs_left = self.handle.shared.wait_all_home(timeout);
-        let still_out = self
-            .handle
+        let handle = &*self.handle;
+        let slabs_left = handle.close(timeout);
+        let still_out =
+            handle.classes.iter().map(|class| (class.get().name(), class.get().still_out()));
+        let still_out = still_out.filter(|(_, slots)| *slots > 0).collect();
+        let mut in_flight: Vec<_> = handle
             .classes
             .iter()
-            .map(|class| (class.get().name(), class.get().still_out()))
-            .filter(|(_, slots)| *slots > 0)
+            .flat_map(|class| class.stuck().into_iter().map(|stuck| (class.get().name(), stuck)))
+            .map(|(class, Stuck { slot, age })| StuckSlot { class, slot, age })
             .collect();
-        CloseReport { still_out, slabs_left, stuck_bytes: self.handle.shared.stuck_bytes() }
+        in_flight.sort_by_key(|stuck| std::cmp::Reverse(stuck.age));
+        CloseReport { still_out, in_flight, slabs_left, stuck_bytes: handle.shared.stuck_bytes() }
+    }
+}
+
+impl Handle {
+    /// Closes every class and waits up to `timeout` for all slabs to be given back. Returns how many
+    /// are left.
+    fn close(&self, timeout: Duration) -> usize {
+        for class in self.classes.iter().rev() {
+            class.close();
+        }
+        let slabs_left = self.shared.wait_all_home(timeout);
+        if slabs_left == 0 {
+            self.keeper.join();
+        }
+        slabs_left
+    }
+
+    /// How long the last handle's drop waits: only for work that ends by itself, while nobody holds a
+    /// lease or a copy. A process that exits meanwhile takes the driver away under the keeper.
+    fn patience(&self) -> Duration {
+        let held = self.classes.iter().any(|class| {
+            let retired = class.stuck().len();
+            let census = class.get().census();
+            census.leased > 0 || census.quarantined > 0 || census.in_flight as usize > retired
+        });
+        if held || self.keeper.is_current() { Duration::ZERO } else { DROP_WAIT }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.close(self.patience());
         for class in self.classes.iter().rev() {
-            class.close_and_drop_handle();
+            class.drop_reference();
         }
     }
 }
@@ -323,6 +387,7 @@ impl fmt::Debug for Pool {
 }
 
 fn class_stats(class: ClassRef) -> ClassStats {
+    let stuck = class.stuck();
     let class = class.get();
     let (census, high_water) = class.sampled();
     ClassStats {
@@ -335,13 +400,25 @@ fn class_stats(class: ClassRef) -> ClassStats {
         leased: census.leased,
         in_flight: census.in_flight,
         quarantined: census.quarantined,
+        oldest_in_flight: class.oldest_in_flight(&stuck, Instant::now()),
         high_water,
         leases_total: class.leases_total(),
+        landed_total: class.landed_total(),
         misses_total: class.misses_total(),
         waits_total: class.waits_total(),
         timeouts_total: class.timeouts_total(),
         stale_returns_total: class.stale_returns_total(),
     }
+}
+
+#[cfg(feature = "cuda")]
+fn driver_failures() -> usize {
+    crate::cuda::noted_failures()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn driver_failures() -> usize {
+    0
 }
 
 fn typed<T: Pod>(lease: Lease) -> Result<Lease<T>, LeaseError> {
@@ -383,3 +460,8 @@ fn announce(plan: &Plan, startup: &StartupReport) {
         );
     }
 }
+
+/// Slots that a close report prints; all are in its list.
+const STUCK_SHOWN: usize = 4;
+/// Longer than copies that run take, shorter than a user takes to wonder.
+const DROP_WAIT: Duration = Duration::from_millis(500);

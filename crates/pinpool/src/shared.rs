@@ -1,17 +1,27 @@
-//! What the pool, its classes and its slabs all hold: the memory, the budget, the ledger of slabs.
+//! What the pool, its classes, its slabs and its keeper all hold: the memory, the budget, the ledger
+//! of slabs, the keeper's bell.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::attached::AnyFence;
+use crate::bell::Bell;
 use crate::budget::Budget;
 use crate::memory::PageLock;
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::wakers::Wakers;
 
 /// The common ground of one pool. It lives as long as the last slab or handle.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) memory: Arc<dyn PageLock>,
     pub(crate) budget: Budget,
+    /// Wakes the keeper.
+    pub(crate) bell: Bell,
+    /// Tasks that await a fence.
+    pub(crate) wakers: Wakers,
+    /// Threads that wait for everything to come home.
+    closers: AtomicUsize,
     /// Bytes whose unpin or unmap failed. They stay mapped, pinned or not, and in the budget.
     stuck_bytes: AtomicU64,
     /// Slabs that were not given back yet. A closer sleeps on it.
@@ -31,6 +41,9 @@ impl Shared {
         Self {
             memory,
             budget: Budget::new(cap),
+            bell: Bell::new(),
+            wakers: Wakers::new(),
+            closers: AtomicUsize::new(0),
             stuck_bytes: AtomicU64::new(0),
             mapped: Mutex::new(Mapped::default()),
             all_home: Condvar::default(),
@@ -54,6 +67,20 @@ impl Shared {
         self.all_home.notify_all();
     }
 
+    /// Takes back a fence whose work is over. Called without a lock: it may call the driver, or run
+    /// a user's code.
+    #[cfg_attr(not(feature = "cuda"), allow(clippy::unused_self, reason = "events come of it"))]
+    pub(crate) fn recycle(&self, fence: AnyFence) {
+        #[cfg(feature = "cuda")]
+        if let AnyFence::Event(event) = fence {
+            if let Some(pages) = crate::cuda::CudaPages::of(&*self.memory) {
+                pages.events().give_back(event);
+            }
+            return;
+        }
+        drop(fence);
+    }
+
     /// Bytes in slabs that are mapped.
     pub(crate) fn mapped_bytes(&self) -> u64 {
         self.mapped.lock().bytes
@@ -65,6 +92,8 @@ impl Shared {
 
     /// Waits until every slab was given back, or until `timeout`; returns how many were not.
     pub(crate) fn wait_all_home(&self, timeout: Duration) -> usize {
+        self.closers.fetch_add(1, Ordering::Relaxed);
+        self.bell.ring();
         // A timeout past the end of the clock is no timeout.
         let deadline = Instant::now().checked_add(timeout);
         let mut mapped = self.mapped.lock();
@@ -73,6 +102,12 @@ impl Shared {
                 break;
             }
         }
+        self.closers.fetch_sub(1, Ordering::Relaxed);
         mapped.slabs
+    }
+
+    /// Somebody waits for a close to finish.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.closers.load(Ordering::Relaxed) > 0
     }
 }

@@ -1,6 +1,9 @@
 //! What is remembered about one slot, in ordinary memory and never inside the slab (I1).
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::attached::{AnyFence, Attached};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// The state of one slot. Written by the slot's owner only; others read it for reports.
 #[derive(Debug)]
@@ -11,7 +14,21 @@ pub(crate) struct SlotState {
     generation: AtomicU64,
     /// The holder's tag, 0 for none.
     tag: AtomicU32,
+    /// Clones of a shared lease, beside the first.
+    clones: AtomicU32,
+    /// [`READ`] and [`WRITTEN`], for the fences below: what a holder must look at before it touches
+    /// or returns the slot. `Release` in `attach` pairs with `Acquire` in the readers.
+    uses: AtomicU32,
+    /// The next slot in the reclaim inbox, while this one is in it.
+    next: AtomicU32,
+    /// Uses of the bytes that may not be over. Never contended but by holders of one shared lease.
+    fences: Mutex<Vec<Attached>>,
 }
+
+/// Some fence stands for work that reads the bytes.
+const READ: u32 = 1;
+/// Some fence stands for work that may write the bytes.
+const WRITTEN: u32 = 2;
 
 /// Low half of a slot's generation while it is leased: what a lease must show to give it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +36,14 @@ pub(crate) struct Generation(u32);
 
 impl SlotState {
     pub(crate) fn new() -> Self {
-        Self { generation: AtomicU64::new(0), tag: AtomicU32::new(0) }
+        Self {
+            generation: AtomicU64::new(0),
+            tag: AtomicU32::new(0),
+            clones: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            fences: Mutex::new(Vec::new()),
+        }
     }
 
     /// Marks the slot leased. The caller took it from the free list, so it is the only writer (I2).
@@ -27,12 +51,13 @@ impl SlotState {
     pub(crate) fn lease(&self) -> Generation {
         let generation = self.generation.load(Ordering::Relaxed).wrapping_add(1);
         debug_assert!(generation & 1 == 1, "a slot was handed out twice (I2)");
+        debug_assert!(!self.is_used(), "a slot was handed out in flight (I3)");
         self.generation.store(generation, Ordering::Relaxed);
         Generation::low(generation)
     }
 
-    /// Marks the slot free, unless `held` is not the generation that was handed out: then the
-    /// return is stale and the slot is not the caller's.
+    /// Marks the slot returned, free or in flight, unless `held` is not the generation that was
+    /// handed out: then the return is stale and the slot is not the caller's.
     #[inline]
     pub(crate) fn give_back(&self, held: Generation) -> bool {
         let generation = self.generation.load(Ordering::Relaxed);
@@ -57,6 +82,105 @@ impl SlotState {
 
     pub(crate) fn tag(&self) -> u32 {
         self.tag.load(Ordering::Relaxed)
+    }
+
+    /// One more holder of a shared lease. The caller is one, so that the slot stays theirs.
+    pub(crate) fn clone_share(&self) {
+        self.clones.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One holder less. True for the last, who owns the slot alone then: everything that the others
+    /// did happened before.
+    pub(crate) fn drop_share(&self) -> bool {
+        // Alone already: nobody else can clone.
+        if self.clones.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        // `Release` for those before the last, `Acquire` for the last. Below zero means none left.
+        if self.clones.fetch_sub(1, Ordering::AcqRel) == 0 {
+            self.clones.store(0, Ordering::Relaxed);
+            return true;
+        }
+        false
+    }
+
+    /// True while the caller is the only holder.
+    pub(crate) fn is_sole_share(&self) -> bool {
+        self.clones.load(Ordering::Acquire) == 0
+    }
+
+    /// Some work may still use the bytes.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.uses.load(Ordering::Acquire) != 0
+    }
+
+    /// Some work may still write the bytes.
+    #[inline]
+    pub(crate) fn is_written(&self) -> bool {
+        self.uses.load(Ordering::Acquire) & WRITTEN != 0
+    }
+
+    /// Attaches a fence. The caller holds the slot. Gives back an older fence of the same stream,
+    /// which the new one stands for as well.
+    #[must_use]
+    pub(crate) fn attach(&self, mut attached: Attached) -> Option<AnyFence> {
+        let mut fences = self.fences.lock();
+        let old = fences.iter().position(|old| attached.covers(old));
+        let old = old.map(|at| fences.swap_remove(at));
+        attached.writes |= old.as_ref().is_some_and(|old| old.writes);
+        let uses = if attached.writes { WRITTEN } else { READ };
+        fences.push(attached);
+        self.uses.fetch_or(uses, Ordering::Release);
+        old.map(|old| old.fence)
+    }
+
+    /// Takes a fence off. The caller owns the slot alone.
+    pub(crate) fn detach(&self) -> Option<Attached> {
+        let mut fences = self.fences.lock();
+        let last = fences.pop();
+        if fences.is_empty() {
+            self.uses.store(0, Ordering::Release);
+        }
+        last
+    }
+
+    /// The fence that [`Self::detach`] would take off. The caller owns the slot alone.
+    pub(crate) fn last(&self) -> Option<Attached> {
+        self.fences.lock().last().cloned()
+    }
+
+    /// A fence that `wanted` picks; it stays attached. The caller holds the slot.
+    pub(crate) fn find(&self, wanted: impl Fn(&Attached) -> bool) -> Option<Attached> {
+        self.fences.lock().iter().find(|attached| wanted(attached)).cloned()
+    }
+
+    /// Takes a fence off that is complete and that nobody borrows. The caller holds the slot.
+    pub(crate) fn remove(&self, fence: &AnyFence) -> Option<Attached> {
+        let mut fences = self.fences.lock();
+        let at = fences.iter().position(|attached| attached.fence.is(fence))?;
+        let removed = fences.swap_remove(at);
+        let left = fences.iter().map(|left| if left.writes { WRITTEN } else { READ });
+        self.uses.store(left.fold(0, |all, one| all | one), Ordering::Release);
+        Some(removed)
+    }
+
+    /// Since when some work uses the bytes, if any does. Anyone may ask.
+    pub(crate) fn used_since(&self) -> Option<Instant> {
+        if !self.is_used() {
+            return None;
+        }
+        self.fences.lock().iter().map(|attached| attached.since).min()
+    }
+
+    /// The next slot in the inbox.
+    pub(crate) fn next(&self) -> u32 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Sets the next slot in the inbox. The caller retires the slot.
+    pub(crate) fn set_next(&self, slot: u32) {
+        self.next.store(slot, Ordering::Relaxed);
     }
 }
 

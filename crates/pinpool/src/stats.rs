@@ -1,6 +1,7 @@
 //! What a pool looks like from outside, read without stopping it.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 
@@ -10,8 +11,8 @@ use crate::size_class::ClassId;
 
 /// A pool's counts. Its `Display` is a table.
 ///
-/// Reading them costs one pass over the slots' records, about a nanosecond a slot, and takes no lock
-/// that a lease or its drop takes.
+/// Reading them costs one pass over the slots' records, about a nanosecond a slot. It takes for a
+/// moment the lock that a lease of an empty class takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -29,6 +30,9 @@ pub struct PoolStats {
     pub mapped_bytes: u64,
     /// Bytes whose unpin or unmap failed; they stay mapped.
     pub stuck_bytes: u64,
+    /// Driver calls of this process that failed where nobody could be told: events that could not be
+    /// destroyed. Of all pools together.
+    pub driver_failures: usize,
     /// The classes, by rising slot size.
     pub classes: Vec<ClassStats>,
 }
@@ -55,11 +59,16 @@ pub struct ClassStats {
     pub in_flight: u32,
     /// Slots out of use for good, because nobody knows whether a copy still touches them.
     pub quarantined: u32,
+    /// How long the oldest work on a slot has been going on: of copies that somebody holds, of leases
+    /// that were dropped before their work was over, and of leases that were told of a use.
+    pub oldest_in_flight: Option<Duration>,
     /// The most slots seen out at once. Exact for one thread and whenever a lease failed; with
     /// several threads a peak between two samples can be missed.
     pub high_water: u32,
     /// Leases given so far.
     pub leases_total: u64,
+    /// Slots whose work in flight ended so far, quarantined ones included.
+    pub landed_total: u64,
     /// Leases refused so far because the class was empty, waits included.
     pub misses_total: u64,
     /// Leases that waited so far.

@@ -1,26 +1,42 @@
-//! The only file that names `std`, `parking_lot` or `loom` primitives, so that the lock-free code
-//! above it runs unchanged under the model checker.
+//! The only file that names `std`, `parking_lot`, `loom` or `shuttle` primitives, so that the code
+//! above it runs unchanged under the model checkers: `loom` tries every schedule of a few threads,
+//! `shuttle` random ones of many.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::thread_local;
+
+#[cfg(loom)]
+pub(crate) use loom::thread_local;
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::thread_local;
 
 /// Atomics that belong to no model: they order nothing.
 pub(crate) mod plain {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use blocking::{Condvar, Mutex};
 
 #[cfg(loom)]
 pub(crate) use modelled::{Condvar, Mutex};
 
+#[cfg(shuttle)]
+pub(crate) use scheduled::{Condvar, Mutex};
+
 /// Blocking primitives of a real build. `parking_lot` does not poison: a panicking holder costs
 /// nobody else anything (I7).
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod blocking {
     use std::time::Instant;
 
@@ -108,5 +124,127 @@ mod modelled {
         let new = change(old);
         // SAFETY: `place` is valid for writes and holds a value that was moved out above.
         unsafe { std::ptr::write(place, new) };
+    }
+}
+
+/// The same interface over shuttle. A deadline passes whenever the scheduler says so; a sleeper
+/// without one that nobody wakes is a deadlock, which shuttle reports.
+#[cfg(shuttle)]
+mod scheduled {
+    use std::collections::VecDeque;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, PoisonError};
+    use std::time::Instant;
+
+    use shuttle::rand::Rng;
+    use shuttle::thread;
+
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    #[derive(Debug)]
+    pub(crate) struct MutexGuard<'a, T> {
+        mutex: &'a Mutex<T>,
+        /// `None` only inside `Condvar::wait`.
+        held: Option<shuttle::sync::MutexGuard<'a, T>>,
+    }
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            // Like `parking_lot`, it does not poison.
+            let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            MutexGuard { mutex: self, held: Some(held) }
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            match &self.held {
+                Some(held) => held,
+                None => unreachable!("held outside `wait`"),
+            }
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            match &mut self.held {
+                Some(held) => held,
+                None => unreachable!("held outside `wait`"),
+            }
+        }
+    }
+
+    /// First come, first woken. A sleeper with a deadline takes a wake-up from the others like any
+    /// other, which shuttle's own condition variable does not model.
+    #[derive(Debug, Default)]
+    pub(crate) struct Condvar(parking_lot::Mutex<VecDeque<Arc<Sleeper>>>);
+
+    #[derive(Debug)]
+    struct Sleeper {
+        thread: thread::Thread,
+        woken: AtomicBool,
+    }
+
+    impl Condvar {
+        pub(crate) fn wait<T>(
+            &self,
+            guard: &mut MutexGuard<'_, T>,
+            deadline: Option<Instant>,
+        ) -> bool {
+            let (thread, woken) = (thread::current(), AtomicBool::new(false));
+            let sleeper = Arc::new(Sleeper { thread, woken });
+            self.0.lock().push_back(Arc::clone(&sleeper));
+            guard.held = None;
+            let timed_out = match deadline {
+                None => {
+                    while !sleeper.woken.load(Ordering::Relaxed) {
+                        thread::park();
+                    }
+                    false
+                }
+                Some(_) => self.doze(&sleeper),
+            };
+            guard.held = guard.mutex.lock().held;
+            timed_out
+        }
+
+        /// Sleeps until woken or until chance ends it; true for the latter.
+        fn doze(&self, sleeper: &Arc<Sleeper>) -> bool {
+            loop {
+                thread::yield_now();
+                if sleeper.woken.load(Ordering::Relaxed) {
+                    return false;
+                }
+                if shuttle::rand::thread_rng().gen_bool(0.5) {
+                    self.0.lock().retain(|other| !Arc::ptr_eq(other, sleeper));
+                    return true;
+                }
+            }
+        }
+
+        pub(crate) fn notify_one(&self) {
+            let first = self.0.lock().pop_front();
+            first.iter().for_each(|sleeper| sleeper.wake());
+        }
+
+        pub(crate) fn notify_all(&self) {
+            let all = std::mem::take(&mut *self.0.lock());
+            all.iter().for_each(|sleeper| sleeper.wake());
+        }
+    }
+
+    impl Sleeper {
+        fn wake(&self) {
+            self.woken.store(true, Ordering::Relaxed);
+            self.thread.unpark();
+        }
     }
 }

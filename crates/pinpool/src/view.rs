@@ -1,26 +1,98 @@
-//! Parts of a lease, by range: they borrow it, so the slot cannot go home under them.
+//! A leased slot, and parts of a lease by range: they borrow it, so the slot cannot go home under them.
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 
 use bytemuck::Pod;
 
-use crate::error::LeaseError;
+use crate::attached::Attached;
+#[cfg(feature = "cuda")]
+use crate::attached::Order;
+use crate::class::ClassRef;
+use crate::error::{Error, LeaseError};
 
 /// A part of a lease's elements.
 #[derive(Clone, Copy)]
 pub struct LeaseView<'a, T: Pod> {
     part: &'a [T],
+    slot: SlotOf,
 }
 
 /// A part of a lease's elements, to write.
 pub struct LeaseViewMut<'a, T: Pod> {
     part: &'a mut [T],
+    slot: SlotOf,
+}
+
+/// The slot that a view is part of. The lease that the view borrows keeps it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlotOf {
+    pub(crate) class: ClassRef,
+    pub(crate) slot: u32,
+}
+
+impl SlotOf {
+    /// Attaches a fence: from now on the slot is not free before it is complete.
+    pub(crate) fn attach(self, attached: Attached) {
+        let class = self.class.get();
+        if let Some(covered) = class.slot_state(self.slot).attach(attached) {
+            class.shared().recycle(covered);
+        }
+    }
+
+    /// Takes off a fence that is complete, unless another thread did so.
+    pub(crate) fn take_off(self, attached: Attached) {
+        let class = self.class.get();
+        let over = class.slot_state(self.slot).remove(&attached.fence);
+        // First: a fence that somebody else holds is not used again.
+        drop(attached);
+        if let Some(over) = over {
+            class.shared().recycle(over.fence);
+        }
+    }
+
+    /// Waits for the work that `wanted` picks. A fence that fails stays, so that the slot is
+    /// quarantined when its holder lets go.
+    pub(crate) fn wait_for(self, wanted: impl Fn(&Attached) -> bool) -> Result<(), Error> {
+        let state = self.class.get().slot_state(self.slot);
+        while let Some(attached) = state.find(&wanted) {
+            attached.fence.wait()?;
+            self.take_off(attached);
+        }
+        Ok(())
+    }
+
+    /// As [`Self::wait_for`], where nobody can be told of a failure.
+    pub(crate) fn wait_logged(self, wanted: impl Fn(&Attached) -> bool) {
+        let state = self.class.get().slot_state(self.slot);
+        if !state.is_used() {
+            return;
+        }
+        if let Err(error) = self.wait_for(wanted) {
+            tracing::error!(%error, slot = self.slot, "work on a lease failed");
+        }
+    }
+
+    /// Waits for work on other streams than `stream` that a new use must come behind: what writes
+    /// the bytes, and if the new use writes them, all. Work on one stream is in order.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn wait_for_others(self, stream: u64, writes: bool) -> Result<(), Error> {
+        if !self.class.get().slot_state(self.slot).is_used() {
+            return Ok(());
+        }
+        let other = |order: Order| order.stream != stream || stream == Order::NO_STREAM;
+        self.wait_for(|used| (writes || used.writes) && other(used.order))
+    }
 }
 
 impl<'a, T: Pod> LeaseView<'a, T> {
-    pub(crate) fn new(part: &'a [T]) -> Self {
-        Self { part }
+    pub(crate) fn new(part: &'a [T], slot: SlotOf) -> Self {
+        Self { part, slot }
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn slot(&self) -> SlotOf {
+        self.slot
     }
 
     /// Elements in the part.
@@ -44,13 +116,18 @@ impl<'a, T: Pod> LeaseView<'a, T> {
     ///
     /// [`LeaseError::OutOfRange`] when the range does not lie within it.
     pub fn view(&self, range: impl RangeBounds<usize>) -> Result<Self, LeaseError> {
-        Ok(Self { part: &self.part[within(&range, self.part.len())?] })
+        Ok(Self { part: &self.part[within(&range, self.part.len())?], slot: self.slot })
     }
 }
 
 impl<'a, T: Pod> LeaseViewMut<'a, T> {
-    pub(crate) fn new(part: &'a mut [T]) -> Self {
-        Self { part }
+    pub(crate) fn new(part: &'a mut [T], slot: SlotOf) -> Self {
+        Self { part, slot }
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn slot(&self) -> SlotOf {
+        self.slot
     }
 
     /// Elements in the part.
@@ -63,13 +140,29 @@ impl<'a, T: Pod> LeaseViewMut<'a, T> {
         self.part.is_empty()
     }
 
-    /// The elements.
+    /// The elements. Waits for work that may write them, as
+    /// [`Lease::as_slice`](crate::Lease::as_slice) does.
     pub fn as_slice(&self) -> &[T] {
+        self.slot.wait_logged(|used| used.writes);
         self.part
     }
 
-    /// The elements, to write.
+    /// The elements, to write. Waits for all work on them, as
+    /// [`Lease::as_mut_slice`](crate::Lease::as_mut_slice) does.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
+        self.slot.wait_logged(|_| true);
+        self.part
+    }
+
+    /// The elements, whatever work is on them.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn raw_slice(&self) -> &[T] {
+        self.part
+    }
+
+    /// The elements to write, whatever work is on them.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn raw_mut_slice(&mut self) -> &mut [T] {
         self.part
     }
 
@@ -84,7 +177,7 @@ impl<'a, T: Pod> LeaseViewMut<'a, T> {
             .part
             .split_at_mut_checked(middle)
             .ok_or(LeaseError::OutOfRange { start: 0, end: middle, len })?;
-        Ok((Self { part: left }, Self { part: right }))
+        Ok((Self { part: left, slot: self.slot }, Self { part: right, slot: self.slot }))
     }
 }
 

@@ -7,9 +7,9 @@ use crate::sync::{Condvar, Mutex};
 
 /// The sleepers of one class.
 ///
-/// A sleeper holds the lock from its registration to its sleep, and whoever returns a slot to a
-/// watched list takes the lock between its push and its wake. So a push that the sleeper's last
-/// look missed finds the sleeper asleep, and each returned slot wakes one (I9).
+/// A sleeper holds the lock from its last look to its sleep, and whoever returns a slot to a watched
+/// list takes the lock between its push and its wake. So a push that the sleeper's last look missed
+/// finds the sleeper asleep, and each returned slot wakes one (I9).
 #[derive(Debug)]
 pub(crate) struct Waiters {
     /// How many threads are inside `wait`. The list is watched while it is above zero.
@@ -33,13 +33,22 @@ impl Waiters {
         Self { asleep: Mutex::new(0), ready: Condvar::default() }
     }
 
-    /// Sleeps until a slot is free, the deadline passes or the list closes.
-    pub(crate) fn wait<M>(&self, list: &FreeList<M>, deadline: Option<Instant>) -> Woken {
+    /// Sleeps until a slot is free, the deadline passes or the list closes. `announced` is called
+    /// once the list is watched, without a lock: what comes home later wakes this sleeper.
+    pub(crate) fn wait<M>(
+        &self,
+        list: &FreeList<M>,
+        deadline: Option<Instant>,
+        announced: impl FnOnce(),
+    ) -> Woken {
         let mut asleep = self.asleep.lock();
         if *asleep == 0 {
             list.watch();
         }
         *asleep += 1;
+        drop(asleep);
+        announced();
+        let mut asleep = self.asleep.lock();
         let mut timed_out = false;
         let woken = loop {
             match list.pop() {
@@ -108,7 +117,7 @@ mod models {
             let Pop::Slot { slot, .. } = shared.0.pop() else { unreachable!("one is free") };
             let sleeper = {
                 let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || shared.1.wait(&shared.0, None))
+                loom::thread::spawn(move || shared.1.wait(&shared.0, None, || ()))
             };
             give_back(&shared.0, &shared.1, slot);
             assert_eq!(sleeper.join().ok(), Some(Woken::Slot(slot)));
@@ -131,7 +140,7 @@ mod models {
             let sleepers: Vec<_> = (0..2)
                 .map(|_| {
                     let shared = Arc::clone(&shared);
-                    loom::thread::spawn(move || shared.1.wait(&shared.0, None))
+                    loom::thread::spawn(move || shared.1.wait(&shared.0, None, || ()))
                 })
                 .collect();
             for slot in taken {
@@ -151,7 +160,7 @@ mod models {
             assert!(matches!(shared.0.pop(), Pop::Slot { .. }));
             let sleeper = {
                 let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || shared.1.wait(&shared.0, None))
+                loom::thread::spawn(move || shared.1.wait(&shared.0, None, || ()))
             };
             assert_eq!(shared.1.close(&shared.0, |taken| taken), Some(0));
             assert_eq!(sleeper.join().ok(), Some(Woken::Closed));

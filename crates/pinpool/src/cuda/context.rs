@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use crate::error::Error;
+use crate::sync::plain::{AtomicUsize, Ordering};
 
 /// Makes a context current while it lives. Drops and copies may run on any thread, and what the
 /// application made current there must stay so.
@@ -39,6 +40,58 @@ impl Drop for Bound {
             // SAFETY: it was current before, or is null, which means none.
             let _ = unsafe { result::ctx::set_current(previous) };
         }
+    }
+}
+
+/// Lets the calling thread ask and destroy events while it lives, although some stream is being
+/// captured into a graph: without it the question fails and ruins the capture.
+pub(super) struct Unrestricted {
+    /// The mode before, if it could be exchanged.
+    previous: Option<sys::CUstreamCaptureMode>,
+    /// The mode belongs to one thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Unrestricted {
+    pub(super) fn enter() -> Self {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the driver reads and writes one number.
+        let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) }.result();
+        Self { previous: exchanged.is_ok().then_some(mode), not_send: PhantomData }
+    }
+}
+
+impl Drop for Unrestricted {
+    fn drop(&mut self) {
+        if let Some(mut mode) = self.previous {
+            // SAFETY: as above.
+            let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) }.result();
+        }
+    }
+}
+
+/// Counts and logs a failure that nobody can be told of: the call came from a drop.
+pub(super) fn note_failure(call: &'static str, result: Result<(), DriverError>) {
+    let Err(error) = gone_is_done(result) else { return };
+    let count = FAILURES.fetch_add(1, Ordering::Relaxed) + 1;
+    // The first ones, then fewer and fewer: a lost device fails every call.
+    if count <= 4 || count.is_power_of_two() {
+        tracing::warn!(call, code = code(error), count, "a driver call failed in a drop");
+    }
+}
+
+/// Driver calls of this process that failed where nobody could be told.
+pub(crate) fn noted_failures() -> usize {
+    FAILURES.load(Ordering::Relaxed)
+}
+
+static FAILURES: AtomicUsize = AtomicUsize::new(0);
+
+/// At process exit the driver may be gone already, and everything of it.
+pub(super) fn gone_is_done(result: Result<(), DriverError>) -> Result<(), DriverError> {
+    match result {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_DEINITIALIZED)) => Ok(()),
+        other => other,
     }
 }
 

@@ -1,11 +1,19 @@
-//! Driver events of one context, reused: creating and destroying one costs as much as recording it.
+//! Driver events: recorded behind a copy, asked by anybody, and reused per context, because creating
+//! and destroying one costs as much as recording it.
 
-use std::sync::Arc;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
 
 use crossbeam::queue::ArrayQueue;
-use cudarc::driver::{CudaContext, DriverError, result, sys};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
 
-use super::context::Bound;
+use super::context::{Bound, Unrestricted, failed, note_failure};
+use super::probe::function;
+use crate::error::Error;
+use crate::fence::{FenceError, FenceStatus};
+use crate::sync::Mutex;
 
 /// One driver event. It belongs to the context it was made in.
 pub(crate) struct Event {
@@ -20,7 +28,7 @@ unsafe impl Sync for Event {}
 
 impl Event {
     /// Makes an event in `context`, which `_current` says is current.
-    pub(super) fn new(context: &Arc<CudaContext>, _current: &Bound) -> Result<Self, DriverError> {
+    fn new(context: &Arc<CudaContext>, _current: &Bound) -> Result<Self, DriverError> {
         let raw = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
         Ok(Self { raw, context: Arc::clone(context) })
     }
@@ -32,68 +40,205 @@ impl Event {
     }
 
     /// Waits for what was recorded.
-    pub(super) fn wait(&self) -> Result<(), DriverError> {
-        let _bound = Bound::to(&self.context)?;
-        // SAFETY: the event is alive. The raw call waits even if cudarc has an error parked.
-        unsafe { result::event::synchronize(self.raw) }
+    pub(crate) fn wait(&self) -> Result<(), Error> {
+        asking(&self.context, || {
+            // SAFETY: the event is alive. The raw call waits even if cudarc has an error parked.
+            unsafe { result::event::synchronize(self.raw) }
+        })
+        .map_err(|error| failed("cuEventSynchronize", error))
     }
 
     /// Whether what was recorded is complete.
-    pub(super) fn is_complete(&self) -> Result<bool, DriverError> {
-        let _bound = Bound::to(&self.context)?;
-        // SAFETY: the event is alive.
-        match unsafe { result::event::query(self.raw) } {
-            Ok(()) => Ok(true),
-            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
-            Err(error) => Err(error),
-        }
+    pub(crate) fn poll(&self) -> Result<FenceStatus, Error> {
+        query(&self.context, self.raw)
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if let Ok(_bound) = Bound::to(&self.context) {
-            // SAFETY: the event is ours and not used again.
-            let _ = unsafe { result::event::destroy(self.raw) };
+        // SAFETY: the event is ours and not used again.
+        let destroyed = asking(&self.context, || unsafe { result::event::destroy(self.raw) });
+        note_failure("cuEventDestroy", destroyed);
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").finish_non_exhaustive()
+    }
+}
+
+/// A fresh event for cudarc to record behind a copy that it queues itself.
+///
+/// cudarc may skip the recording: when event tracking is switched off, or when it finds an error
+/// that another thread parked in the context. An event that was never recorded looks complete, so
+/// this one measures time: only a recorded event has a time, and one without is an error.
+pub(crate) struct InteropEvent {
+    /// Dropped with the caller's context restored.
+    event: ManuallyDrop<CudaEvent>,
+    context: Arc<CudaContext>,
+    /// Who asked cudarc to record it.
+    thread: ThreadId,
+}
+
+impl InteropEvent {
+    /// An event in the stream's context.
+    pub(super) fn new(stream: &CudaStream) -> Result<Self, DriverError> {
+        let context = stream.context();
+        let _bound = Bound::to(context)?;
+        let event = context.new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT))?;
+        Ok(Self {
+            event: ManuallyDrop::new(event),
+            context: Arc::clone(context),
+            thread: std::thread::current().id(),
+        })
+    }
+
+    /// True if the calling thread asked cudarc to record it: it is done with that then.
+    pub(super) fn is_own(&self) -> bool {
+        self.thread == std::thread::current().id()
+    }
+
+    /// What cudarc records.
+    pub(super) fn event(&self) -> &CudaEvent {
+        &self.event
+    }
+
+    /// Whether what was recorded is complete.
+    pub(crate) fn poll(&self) -> Result<FenceStatus, Error> {
+        let status = query(&self.context, self.event.cu_event())?;
+        if status == FenceStatus::Complete && !self.was_recorded()? {
+            return Err(Error::Fence(FenceError::new(
+                "cudarc did not record an event behind the copy",
+            )));
+        }
+        Ok(status)
+    }
+
+    fn was_recorded(&self) -> Result<bool, Error> {
+        let raw = self.event.cu_event();
+        match asking(&self.context, || elapsed(raw)) {
+            Ok(()) => Ok(true),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_HANDLE)) => Ok(false),
+            Err(error) => Err(failed("cuEventElapsedTime", error)),
         }
     }
 }
 
-/// Idle events of one context.
+impl Drop for InteropEvent {
+    fn drop(&mut self) {
+        let _bound = Bound::to(&self.context);
+        let _unrestricted = Unrestricted::enter();
+        // SAFETY: dropped once, here.
+        unsafe { ManuallyDrop::drop(&mut self.event) };
+    }
+}
+
+/// Asks for the time from an event to itself. By its old name: newer bindings ask old drivers for
+/// one that they lack.
+fn elapsed(event: sys::CUevent) -> Result<(), DriverError> {
+    type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+    static ELAPSED: OnceLock<Option<Elapsed>> = OnceLock::new();
+    // SAFETY: this is the function's type in every version of the driver.
+    let function = ELAPSED.get_or_init(|| unsafe { function("cuEventElapsedTime") });
+    let Some(function) = function else {
+        return Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_FOUND));
+    };
+    let mut millis = 0.0;
+    // SAFETY: the event is alive; the driver writes one number.
+    unsafe { function(&raw mut millis, event, event) }.result()
+}
+
+/// Calls the driver with `context` current, and so that no capture anywhere minds.
+fn asking<R>(
+    context: &CudaContext,
+    call: impl FnOnce() -> Result<R, DriverError>,
+) -> Result<R, DriverError> {
+    let _bound = Bound::to(context)?;
+    let _unrestricted = Unrestricted::enter();
+    call()
+}
+
+fn query(context: &CudaContext, event: sys::CUevent) -> Result<FenceStatus, Error> {
+    // SAFETY: the caller holds the event.
+    match asking(context, || unsafe { result::event::query(event) }) {
+        Ok(()) => Ok(FenceStatus::Complete),
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(FenceStatus::Pending),
+        Err(error) => Err(failed("cuEventQuery", error)),
+    }
+}
+
+/// Idle events, by context.
+#[derive(Debug)]
 pub(crate) struct EventPool {
+    /// The memory's own context, where nearly all copies run.
+    own: Idle,
+    /// Contexts of other devices whose streams used the memory.
+    others: Mutex<Vec<Arc<Idle>>>,
+}
+
+/// Idle events of one context.
+struct Idle {
     context: Arc<CudaContext>,
-    idle: ArrayQueue<Event>,
+    events: ArrayQueue<Arc<Event>>,
 }
 
 impl EventPool {
     pub(super) fn new(context: &Arc<CudaContext>) -> Self {
-        Self { context: Arc::clone(context), idle: ArrayQueue::new(IDLE_MAX) }
+        Self { own: Idle::new(context), others: Mutex::new(Vec::new()) }
     }
 
-    /// An event for a stream of `context`, reused where it is the pool's own context.
+    /// An event for a stream of `context`.
     pub(super) fn take(
         &self,
         context: &Arc<CudaContext>,
         current: &Bound,
-    ) -> Result<Event, DriverError> {
-        let reused = if **context == *self.context { self.idle.pop() } else { None };
-        reused.map_or_else(|| Event::new(context, current), Ok)
+    ) -> Result<Arc<Event>, DriverError> {
+        let reused = if **context == *self.own.context {
+            self.own.events.pop()
+        } else {
+            self.other(context).events.pop()
+        };
+        reused.map_or_else(|| Event::new(context, current).map(Arc::new), Ok)
     }
 
-    /// Keeps an event whose recorded work is complete, or destroys it where enough are idle.
-    pub(super) fn give_back(&self, event: Event) {
-        if *event.context == *self.context {
-            // One too many comes back and is dropped.
-            drop(self.idle.push(event));
+    /// Keeps an event whose recorded work is complete, unless somebody still asks it or enough are
+    /// idle: then it is destroyed.
+    pub(crate) fn give_back(&self, event: Arc<Event>) {
+        if Arc::strong_count(&event) > 1 {
+            return;
         }
+        let pushed = if *event.context == *self.own.context {
+            self.own.events.push(event)
+        } else {
+            let idle = self.other(&event.context);
+            idle.events.push(event)
+        };
+        drop(pushed);
+    }
+
+    fn other(&self, context: &Arc<CudaContext>) -> Arc<Idle> {
+        let mut others = self.others.lock();
+        if let Some(known) = others.iter().find(|idle| *idle.context == **context) {
+            return Arc::clone(known);
+        }
+        let idle = Arc::new(Idle::new(context));
+        others.push(Arc::clone(&idle));
+        idle
     }
 }
 
-impl std::fmt::Debug for EventPool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventPool").field("idle", &self.idle.len()).finish_non_exhaustive()
+impl Idle {
+    fn new(context: &Arc<CudaContext>) -> Self {
+        Self { context: Arc::clone(context), events: ArrayQueue::new(IDLE_MAX) }
+    }
+}
+
+impl fmt::Debug for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idle").field("events", &self.events.len()).finish_non_exhaustive()
     }
 }
 
 /// More copies than this are rarely in flight at once; the events beyond are not reused.
-const IDLE_MAX: usize = 64;
+const IDLE_MAX: usize = 1024;

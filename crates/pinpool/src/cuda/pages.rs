@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
-use super::context::{Bound, code};
+use super::context::{Bound, Unrestricted, code, gone_is_done};
 use super::event::EventPool;
 use super::probe::probe;
 use crate::memory::{
@@ -93,7 +93,9 @@ impl CudaPages {
     }
 
     fn bound<R>(&self, call: impl FnOnce() -> Result<R, DriverError>) -> Result<R, DriverError> {
-        Bound::to(&self.context.0).and_then(|_bound| call())
+        let _bound = Bound::to(&self.context.0)?;
+        let _unrestricted = Unrestricted::enter();
+        call()
     }
 
     fn register(&self, chunk: Region) -> Result<(), MemoryError> {
@@ -196,12 +198,4 @@ fn failed(step: MemoryStep, bytes: usize, error: DriverError) -> MemoryError {
 
 fn host(region: Region) -> *mut c_void {
     region.start.as_ptr().cast()
-}
-
-/// At process exit the driver may be gone already, and everything it pinned with it.
-fn gone_is_done(result: Result<(), DriverError>) -> Result<(), DriverError> {
-    match result {
-        Err(DriverError(sys::CUresult::CUDA_ERROR_DEINITIALIZED)) => Ok(()),
-        other => other,
-    }
 }

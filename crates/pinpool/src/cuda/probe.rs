@@ -69,7 +69,7 @@ pub fn probe() -> Result<DriverInfo, String> {
 
 /// Loads the driver library, once and for ever, and looks for what this crate calls in it: cudarc
 /// panics where a library or a symbol is missing.
-fn library() -> Result<(), String> {
+fn library() -> Result<&'static libloading::Library, String> {
     static LIBRARY: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let loaded = LIBRARY.get_or_init(|| {
         // In cudarc's order, so that the library checked is the one used.
@@ -86,9 +86,20 @@ fn library() -> Result<(), String> {
         Ok(library)
     });
     match loaded {
-        Ok(_) => Ok(()),
+        Ok(library) => Ok(library),
         Err(reason) => Err(reason.clone()),
     }
+}
+
+/// A driver function that not every driver has, or that cudarc calls by another name.
+///
+/// # Safety
+///
+/// `F` is the function's type.
+pub(super) unsafe fn function<F: Copy>(name: &str) -> Option<F> {
+    // SAFETY: the caller's duty; the library is never unloaded.
+    let found = unsafe { library().ok()?.get::<F>(name.as_bytes()) };
+    found.ok().map(|function| *function)
 }
 
 fn open(name: &str) -> Result<libloading::Library, String> {
@@ -98,7 +109,7 @@ fn open(name: &str) -> Result<libloading::Library, String> {
 }
 
 /// The driver functions behind every call that this crate and cudarc's context and streams make.
-const SYMBOLS: [&str; 27] = [
+const SYMBOLS: [&str; 30] = [
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuDeviceGet",
@@ -112,20 +123,23 @@ const SYMBOLS: [&str; 27] = [
     "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",
+    "cuEventElapsedTime",
     "cuEventQuery",
     "cuEventRecord",
     "cuEventSynchronize",
+    "cuGraphLaunch",
     "cuInit",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
     "cuMemFreeHost",
     "cuMemHostAlloc",
     "cuMemHostGetDevicePointer_v2",
     "cuMemHostRegister_v2",
     "cuMemHostUnregister",
-    "cuMemcpyDtoHAsync_v2",
-    "cuMemcpyHtoDAsync_v2",
     "cuStreamIsCapturing",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
+    "cuThreadExchangeStreamCaptureMode",
 ];
 
 /// The loader's reason, in one line and without the name it begins with.

@@ -1,7 +1,7 @@
 //! Copies between a lease and device memory: the lease moves into the copy and comes back after it.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -9,11 +9,15 @@ use cudarc::driver::{
     CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DriverError, result, sys,
 };
 
-use super::context::{Bound, failed};
-use super::event::Event;
-use super::pages::CudaPages;
+use super::context::failed;
+use super::stream::Ready;
+use crate::attached::Attached;
 use crate::error::Error;
+use crate::fence::Lost;
+use crate::in_flight::InFlight;
 use crate::lease::Lease;
+use crate::shared_lease::SharedLease;
+use crate::view::within;
 
 /// Device memory that a copy may trust.
 ///
@@ -33,25 +37,6 @@ unsafe impl<T> DeviceMemory for CudaSlice<T> {}
 unsafe impl<T> DeviceMemory for CudaView<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T> DeviceMemory for CudaViewMut<'_, T> {}
-
-/// A copy that runs on a stream, and the lease that it reads or writes.
-///
-/// Nothing can reach the lease's bytes before [`Self::wait`]. Dropping this waits for the copy and
-/// gives the slot back; forgetting it costs the slot.
-#[must_use = "dropping a copy waits for it"]
-pub struct InFlight<T: Pod = u8> {
-    /// Taken out once: by `wait` or by drop.
-    copy: ManuallyDrop<Copying<T>>,
-}
-
-/// What a copy holds on to while it runs.
-struct Copying<T: Pod> {
-    lease: Lease<T>,
-    /// Recorded right behind the copy.
-    event: Event,
-    /// Keeps the stream while its work runs.
-    stream: Arc<CudaStream>,
-}
 
 /// A copy that could not be started, with the lease where it is safe to have back. The slot stays out
 /// as long as this value lives: drop it, or take the lease from it.
@@ -75,13 +60,21 @@ impl<T: Pod> Lease<T> {
         stream: &Arc<CudaStream>,
         target: &mut D,
     ) -> Result<InFlight<T>, TransferError<T>> {
-        let len = (self.len(), target.len());
-        start(self, stream, len, "cuMemcpyHtoDAsync", |lease, raw_stream| {
-            let (address, _recorded) = target.device_ptr_mut(stream);
-            // SAFETY: the lease is pinned and moves into the copy, so nobody writes it meanwhile
-            // (I3); the target is long enough and stays until its stream passed the copy.
-            unsafe { result::memcpy_htod_async(address, lease.as_slice(), raw_stream) }
-        })
+        self.upload_part(.., stream, target)
+    }
+
+    /// Copies a range of the elements to the start of `target`, as [`Self::upload`] copies all.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::upload`], and the range does not lie within the elements in use.
+    pub fn upload_part<D: DevicePtrMut<T> + DeviceMemory>(
+        self,
+        range: impl RangeBounds<usize>,
+        stream: &Arc<CudaStream>,
+        target: &mut D,
+    ) -> Result<InFlight<T>, TransferError<T>> {
+        in_flight(upload(&self, &range, stream, target), self)
     }
 
     /// Copies all elements of `source` to the start of this lease on `stream`, and returns while
@@ -101,13 +94,7 @@ impl<T: Pod> Lease<T> {
             let error = Error::CopyLength { source_len: len, target_len: self.capacity() };
             return Err(TransferError { lease: Some(self), error });
         }
-        start(self, stream, (len, len), "cuMemcpyDtoHAsync", |lease, raw_stream| {
-            let (address, _recorded) = source.device_ptr(stream);
-            // SAFETY: the lease is pinned and moves into the copy, so nobody reads or writes it
-            // meanwhile (I3); the source stays until its stream passed the copy.
-            unsafe { result::memcpy_dtoh_async(lease.as_mut_slice(), address, raw_stream) }
-        })
-        .map_err(|mut refused| {
+        self.download_part(.., source, stream).map_err(|mut refused| {
             if let Some(lease) = &mut refused.lease {
                 // It fitted before.
                 let _ = lease.set_len(len_before);
@@ -115,137 +102,227 @@ impl<T: Pod> Lease<T> {
             refused
         })
     }
+
+    /// Copies all elements of `source` to a range of this lease, which must be as long, as
+    /// [`Self::download`] does to its start. The other elements stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::download`], and the range does not lie within the elements in use.
+    pub fn download_part<S: DevicePtr<T> + DeviceMemory>(
+        self,
+        range: impl RangeBounds<usize>,
+        source: &S,
+        stream: &Arc<CudaStream>,
+    ) -> Result<InFlight<T>, TransferError<T>> {
+        in_flight(download(&self, &range, source, stream), self)
+    }
+
+    /// Tells the pool that work queued on `stream` so far uses this lease: for calls of other
+    /// libraries that were given its address. The slot does not come home before that work is over,
+    /// and [`Self::as_slice`] and [`Self::as_mut_slice`] wait for it.
+    ///
+    /// Call it right behind the work, on each stream that has some.
+    ///
+    /// # Errors
+    ///
+    /// The lease is no memory that a GPU reaches, the stream is being captured into a graph, or a
+    /// driver call failed. If recording failed, this has waited for the stream to be idle; if that
+    /// failed too, the slot will be quarantined when the lease is dropped.
+    pub fn record_use(&self, stream: &CudaStream) -> Result<(), Error> {
+        record_use(self, stream, true)
+    }
 }
 
-/// Queues `copy` and records its event. `len` is that of the source and of the target.
-fn start<T: Pod>(
-    mut lease: Lease<T>,
-    stream: &Arc<CudaStream>,
-    len: (usize, usize),
-    call: &'static str,
-    copy: impl FnOnce(&mut Lease<T>, sys::CUstream) -> Result<(), DriverError>,
-) -> Result<InFlight<T>, TransferError<T>> {
-    let (event, _bound) = match prepare(&lease, stream, len) {
-        Ok(ready) => ready,
-        Err(error) => return Err(TransferError { lease: Some(lease), error }),
-    };
-    let raw_stream = stream.cu_stream();
-    lease.class_ref().get().copy_started();
-    // The event exists before the copy, so that nothing but recording can fail after it (I11).
-    let queued = copy(&mut lease, raw_stream)
-        .map_err(|error| failed(call, error))
-        .and_then(|()| event.record(raw_stream).map_err(|error| failed("cuEventRecord", error)));
-    let copying = Copying { lease, event, stream: Arc::clone(stream) };
-    match queued {
-        Ok(()) => Ok(InFlight { copy: ManuallyDrop::new(copying) }),
-        // The copy may run, and no event tells: only an idle stream proves that it does not.
-        Err(error) => {
-            let idle = copying.wait_for_stream();
-            Err(TransferError { lease: copying.settle("cuStreamSynchronize", idle).ok(), error })
+impl<T: Pod> SharedLease<T> {
+    /// Copies all elements to the start of `target` on `stream`, and returns while the copy runs.
+    /// Copies on several streams may run at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lease::upload`].
+    pub fn upload<D: DevicePtrMut<T> + DeviceMemory>(
+        &self,
+        stream: &Arc<CudaStream>,
+        target: &mut D,
+    ) -> Result<(), Error> {
+        self.upload_part(.., stream, target)
+    }
+
+    /// Copies a range of the elements, as [`Self::upload`] copies all.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lease::upload_part`].
+    pub fn upload_part<D: DevicePtrMut<T> + DeviceMemory>(
+        &self,
+        range: impl RangeBounds<usize>,
+        stream: &Arc<CudaStream>,
+        target: &mut D,
+    ) -> Result<(), Error> {
+        upload(self.lease(), &range, stream, target).map_err(|failure| {
+            failure.keep_out(self.lease());
+            failure.error
+        })
+    }
+
+    /// Tells the pool that work queued on `stream` so far reads this lease; as
+    /// [`Lease::record_use`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Lease::record_use`].
+    pub fn record_use(&self, stream: &CudaStream) -> Result<(), Error> {
+        record_use(self.lease(), stream, false)
+    }
+}
+
+/// A copy that was not queued, or nobody knows.
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// Nobody knows whether the device uses the bytes, or will ever know.
+    unknown: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, unknown: false }
+    }
+}
+
+impl Failure {
+    /// Sees to it that the slot is quarantined when its holder lets go.
+    pub(super) fn keep_out<T: Pod>(&self, lease: &Lease<T>) {
+        if self.unknown {
+            lease.attach(Attached::user(Lost("a copy from it could not be followed")));
         }
     }
 }
 
-/// Everything that can be refused before the copy: gives the event to record, and the stream's
-/// context made current.
-fn prepare<T: Pod>(
+fn in_flight<T: Pod>(
+    queued: Result<(), Failure>,
+    lease: Lease<T>,
+) -> Result<InFlight<T>, TransferError<T>> {
+    match queued {
+        Ok(()) => Ok(InFlight::new(lease)),
+        Err(Failure { error, unknown: false }) => Err(TransferError { lease: Some(lease), error }),
+        Err(Failure { error, unknown: true }) => {
+            lease.class_ref().get().depart();
+            lease.quarantine(&error);
+            // Its slot never comes home, and its slab stays mapped (I6, I11).
+            std::mem::forget(lease);
+            Err(TransferError { lease: None, error })
+        }
+    }
+}
+
+fn upload<T: Pod, D: DevicePtrMut<T> + DeviceMemory>(
     lease: &Lease<T>,
+    range: &impl RangeBounds<usize>,
     stream: &Arc<CudaStream>,
-    (source_len, target_len): (usize, usize),
-) -> Result<(Event, Bound), Error> {
-    let class = lease.class_ref();
-    let memory = &class.get().shared().memory;
-    let Some(pages) = CudaPages::of(&**memory).filter(|_| lease.is_device_accessible()) else {
-        return Err(Error::NotDeviceAccessible { backend: lease.backend() });
-    };
+    target: &mut D,
+) -> Result<(), Failure> {
+    let range = within(range, lease.len()).map_err(Error::Lease)?;
+    check_len(range.len(), target.len())?;
+    queue(lease, stream, false, "cuMemcpyHtoDAsync", |raw_stream| {
+        let (address, _recorded) = target.device_ptr_mut(stream);
+        // SAFETY: the range lies within the slot.
+        let start = unsafe { lease.as_ptr().add(range.start) };
+        // SAFETY: the slot is pinned; nobody writes it before the fence is complete, because the
+        // lease moves into the copy or is shared (I3).
+        let part = unsafe { std::slice::from_raw_parts(start, range.len()) };
+        // SAFETY: as above; the target is long enough and stays until its stream passed the copy.
+        unsafe { result::memcpy_htod_async(address, part, raw_stream) }
+    })
+}
+
+fn download<T: Pod, S: DevicePtr<T> + DeviceMemory>(
+    lease: &Lease<T>,
+    range: &impl RangeBounds<usize>,
+    source: &S,
+    stream: &Arc<CudaStream>,
+) -> Result<(), Failure> {
+    let range = within(range, lease.len()).map_err(Error::Lease)?;
+    check_len(source.len(), range.len())?;
+    queue(lease, stream, true, "cuMemcpyDtoHAsync", |raw_stream| {
+        let (address, _recorded) = source.device_ptr(stream);
+        let start = lease.as_ptr().cast_mut();
+        // SAFETY: the range lies within the slot.
+        let start = unsafe { start.add(range.start) };
+        // SAFETY: the slot is pinned, and the lease moves into the copy, so nobody else reads or
+        // writes it before the fence is complete (I3).
+        let part = unsafe { std::slice::from_raw_parts_mut(start, source.len()) };
+        // SAFETY: as above; the source stays until its stream passed the copy.
+        unsafe { result::memcpy_dtoh_async(part, address, raw_stream) }
+    })
+}
+
+pub(super) fn check_len(source_len: usize, target_len: usize) -> Result<(), Error> {
     if source_len > target_len {
         return Err(Error::CopyLength { source_len, target_len });
     }
-    let bound = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
-    // SAFETY: the stream is alive.
-    let capture = unsafe { result::stream::is_capturing(stream.cu_stream()) }
-        .map_err(|error| failed("cuStreamIsCapturing", error))?;
-    if capture != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-        return Err(Error::StreamCapturing);
-    }
-    let event = pages.events().take(stream.context(), &bound);
-    Ok((event.map_err(|error| failed("cuEventCreate", error))?, bound))
+    Ok(())
 }
 
-impl<T: Pod> InFlight<T> {
-    /// Waits until the copy is complete and gives the lease back.
-    ///
-    /// # Errors
-    ///
-    /// The driver reports a failure. Nobody knows then whether the device still touches the memory,
-    /// so its slot is quarantined: never used again, and counted.
-    pub fn wait(self) -> Result<Lease<T>, Error> {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped, so the copy is taken out once.
-        let copying = unsafe { ManuallyDrop::take(&mut this.copy) };
-        let complete = copying.event.wait();
-        copying.settle("cuEventSynchronize", complete)
+/// Queues `copy` and puts a fence behind it.
+fn queue<T: Pod>(
+    lease: &Lease<T>,
+    stream: &Arc<CudaStream>,
+    writes: bool,
+    call: &'static str,
+    copy: impl FnOnce(sys::CUstream) -> Result<(), DriverError>,
+) -> Result<(), Failure> {
+    if !lease.is_device_accessible() {
+        return Err(Error::NotDeviceAccessible { backend: lease.backend() }.into());
     }
-
-    /// Whether the copy is complete.
-    ///
-    /// # Errors
-    ///
-    /// The driver reports a failure.
-    pub fn is_complete(&self) -> Result<bool, Error> {
-        self.copy.event.is_complete().map_err(|error| failed("cuEventQuery", error))
-    }
-}
-
-impl<T: Pod> Drop for InFlight<T> {
-    fn drop(&mut self) {
-        // SAFETY: `wait` did not run, so the copy is taken out once.
-        let copying = unsafe { ManuallyDrop::take(&mut self.copy) };
-        let complete = if crate::seeded::bug("no-wait") { Ok(()) } else { copying.event.wait() };
-        // A failure is logged and counted; the slot is quarantined.
-        drop(copying.settle("cuEventSynchronize", complete));
-    }
-}
-
-impl<T: Pod> Copying<T> {
-    /// Gives the lease back where `complete` proves that the copy is, or quarantines its slot.
-    fn settle(
-        self,
-        call: &'static str,
-        complete: Result<(), DriverError>,
-    ) -> Result<Lease<T>, Error> {
-        let Self { lease, event, stream: _ } = self;
-        let class = lease.class_ref();
-        match complete {
-            Ok(()) => {
-                if let Some(pages) = CudaPages::of(&*class.get().shared().memory) {
-                    pages.events().give_back(event);
-                }
-                class.get().copy_finished();
-                Ok(lease)
-            }
-            Err(error) => {
-                class.get().quarantine();
-                let error = failed(call, error);
-                tracing::error!(%error, slot = lease.slot(), "slot quarantined");
-                // Its slot never comes home, and its slab stays mapped (I6, I11).
-                std::mem::forget(lease);
-                Err(error)
-            }
+    let class = lease.class_ref();
+    let ready = Ready::new(class, stream.context(), stream.cu_stream())?;
+    lease.slot_of().wait_for_others(ready.id(), writes)?;
+    match copy(ready.stream()) {
+        Ok(()) => follow(lease, ready, writes),
+        Err(error) if is_refusal(error) => Err(failed(call, error).into()),
+        // Anything else may be the failure of earlier work, with this copy queued behind it.
+        Err(error) => {
+            let followed = follow(lease, ready, writes);
+            let unknown = followed.is_err_and(|failure| failure.unknown);
+            Err(Failure { error: failed(call, error), unknown })
         }
     }
+}
 
-    fn wait_for_stream(&self) -> Result<(), DriverError> {
-        let _bound = Bound::to(self.stream.context())?;
-        // SAFETY: the stream is alive.
-        unsafe { result::stream::synchronize(self.stream.cu_stream()) }
+/// Puts a fence behind what was queued. Where that fails, an idle stream is the only proof.
+pub(super) fn follow<T: Pod>(lease: &Lease<T>, ready: Ready, writes: bool) -> Result<(), Failure> {
+    match ready.record(lease.class_ref(), writes) {
+        Ok(attached) => {
+            lease.attach(attached);
+            Ok(())
+        }
+        Err(unrecorded) => {
+            let unknown = unrecorded.wait_for_stream().is_err();
+            Err(Failure { error: failed("cuEventRecord", unrecorded.error), unknown })
+        }
     }
 }
 
-impl<T: Pod> fmt::Debug for InFlight<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InFlight").field("lease", &self.copy.lease).finish_non_exhaustive()
+fn record_use<T: Pod>(lease: &Lease<T>, stream: &CudaStream, writes: bool) -> Result<(), Error> {
+    if !lease.is_device_accessible() {
+        return Err(Error::NotDeviceAccessible { backend: lease.backend() });
     }
+    let ready = Ready::new(lease.class_ref(), stream.context(), stream.cu_stream())?;
+    follow(lease, ready, writes).map_err(|failure| {
+        failure.keep_out(lease);
+        failure.error
+    })
+}
+
+/// The driver looked at the arguments and did nothing.
+fn is_refusal(error: DriverError) -> bool {
+    matches!(
+        error.0,
+        sys::CUresult::CUDA_ERROR_INVALID_VALUE
+            | sys::CUresult::CUDA_ERROR_INVALID_CONTEXT
+            | sys::CUresult::CUDA_ERROR_INVALID_HANDLE
+    )
 }
 
 impl<T: Pod> fmt::Debug for TransferError<T> {

@@ -1,0 +1,180 @@
+//! Leases in cudarc's own copy calls: `stream.memcpy_htod(&lease, &mut device)` is tracked.
+//!
+//! cudarc asks for the slice, queues the copy, and then either records an event that it was given or
+//! waits for the stream. Where it records, the event is a fence of the lease. cudarc may skip it, and
+//! a fence that was never recorded is found out later: its slot is then quarantined (see
+//! [`InteropEvent`]).
+//!
+//! Who calls the trait's `unsafe` methods without cudarc drops the guard on the calling thread, before
+//! that thread asks for another, as cudarc's own calls do.
+//!
+//! What is left open: where cudarc waits for the stream instead (on a context whose only stream is the
+//! default one, or with event tracking off), an error that another thread parks in the context within
+//! the call makes it skip the wait and return `Ok`. `upload` and `download` have no such gap.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytemuck::Pod;
+use cudarc::driver::{CudaStream, HostSlice, SyncOnDrop};
+
+use super::event::InteropEvent;
+use super::stream::{is_capturing, stream_id};
+use crate::attached::{AnyFence, Attached, Order};
+use crate::fence::{FenceStatus, Lost};
+use crate::free_list::home_shard;
+use crate::lease::Lease;
+use crate::shared_lease::SharedLease;
+use crate::view::{LeaseView, LeaseViewMut, SlotOf};
+
+impl<T: Pod> HostSlice<T> for Lease<T> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    unsafe fn stream_synced_slice<'a>(
+        &'a self,
+        stream: &'a CudaStream,
+    ) -> (&'a [T], SyncOnDrop<'a>) {
+        let guard = follow(self.slot_of(), stream, false);
+        // SAFETY: I1 and I2, as `as_slice`; what may write it is over or of the same stream.
+        let slice = unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) };
+        (slice, guard)
+    }
+
+    unsafe fn stream_synced_mut_slice<'a>(
+        &'a mut self,
+        stream: &'a CudaStream,
+    ) -> (&'a mut [T], SyncOnDrop<'a>) {
+        let guard = follow(self.slot_of(), stream, true);
+        // SAFETY: as above, and `&mut self` makes it the only access of the host.
+        let slice = unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len()) };
+        (slice, guard)
+    }
+}
+
+/// For `memcpy_htod` from a part of a lease.
+impl<T: Pod> HostSlice<T> for LeaseView<'_, T> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    unsafe fn stream_synced_slice<'a>(
+        &'a self,
+        stream: &'a CudaStream,
+    ) -> (&'a [T], SyncOnDrop<'a>) {
+        (self.as_slice(), follow(self.slot(), stream, false))
+    }
+
+    /// # Panics
+    ///
+    /// Always: a copy into a view that only reads is a mistake that the trait cannot refuse earlier.
+    #[allow(clippy::panic, reason = "the trait has no way to refuse, and no other answer is sound")]
+    unsafe fn stream_synced_mut_slice<'a>(
+        &'a mut self,
+        _: &'a CudaStream,
+    ) -> (&'a mut [T], SyncOnDrop<'a>) {
+        panic!("a copy into a LeaseView, which only reads: use Lease::view_mut")
+    }
+}
+
+/// For `memcpy_htod` from a lease with several holders.
+impl<T: Pod> HostSlice<T> for SharedLease<T> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    unsafe fn stream_synced_slice<'a>(
+        &'a self,
+        stream: &'a CudaStream,
+    ) -> (&'a [T], SyncOnDrop<'a>) {
+        (self.as_slice(), follow(self.lease().slot_of(), stream, false))
+    }
+
+    /// # Panics
+    ///
+    /// Always: a copy into a lease that only reads is a mistake that the trait cannot refuse earlier.
+    #[allow(clippy::panic, reason = "the trait has no way to refuse, and no other answer is sound")]
+    unsafe fn stream_synced_mut_slice<'a>(
+        &'a mut self,
+        _: &'a CudaStream,
+    ) -> (&'a mut [T], SyncOnDrop<'a>) {
+        panic!("a copy into a SharedLease, which only reads: use SharedLease::into_lease first")
+    }
+}
+
+/// For copies from and to a part of a lease.
+impl<T: Pod> HostSlice<T> for LeaseViewMut<'_, T> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    unsafe fn stream_synced_slice<'a>(
+        &'a self,
+        stream: &'a CudaStream,
+    ) -> (&'a [T], SyncOnDrop<'a>) {
+        let guard = follow(self.slot(), stream, false);
+        (self.raw_slice(), guard)
+    }
+
+    unsafe fn stream_synced_mut_slice<'a>(
+        &'a mut self,
+        stream: &'a CudaStream,
+    ) -> (&'a mut [T], SyncOnDrop<'a>) {
+        let guard = follow(self.slot(), stream, true);
+        (self.raw_mut_slice(), guard)
+    }
+}
+
+/// Attaches a fence for a copy that cudarc is about to queue, and tells cudarc how to set it off.
+fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<'a> {
+    let class = slot.class.get();
+    if !class.is_device_accessible() {
+        // To the driver it is pageable memory, which it is done with when the call returns.
+        return SyncOnDrop::Sync(None);
+    }
+    let id = stream_id(stream.cu_stream());
+    if let Err(error) = slot.wait_for_others(id, writes) {
+        tracing::error!(%error, slot = slot.slot, "work on a lease failed");
+    }
+    if is_capturing(stream.cu_stream()).unwrap_or(true) {
+        // The copy would run again at each launch, and the trait has no way to refuse it.
+        let lost = "cudarc captured a copy of it into a graph: hold it with `hold_for_graph`";
+        slot.attach(Attached::user(Lost(lost)));
+        return SyncOnDrop::Record(None);
+    }
+    drop_complete(slot);
+    let event = stream.context().is_managing_stream_synchronization();
+    let event = event.then(|| InteropEvent::new(stream)).and_then(Result::ok).map(Arc::new);
+    let Some(event) = event else { return SyncOnDrop::Sync(Some(stream)) };
+    let borrowed: *const InteropEvent = Arc::as_ptr(&event);
+    slot.attach(Attached {
+        fence: AnyFence::Interop(event),
+        order: Order::unplaced(id),
+        since: Instant::now(),
+        writes,
+        shard: home_shard(),
+    });
+    // SAFETY: I3, a fence stays attached as long as a guard may use it: one that reads is taken off
+    // under `&mut`, by the lease's drop, or by the thread that made it once it makes another, which
+    // it does when it has dropped the guard; one that writes was made under `&mut`, which the guard
+    // still borrows.
+    let event: &'a InteropEvent = unsafe { &*borrowed };
+    SyncOnDrop::Record(Some((event.event(), stream)))
+}
+
+/// Takes off the calling thread's fences of earlier copies that are over, so that a lease which is
+/// copied from again and again does not collect them.
+fn drop_complete(slot: SlotOf) {
+    let own = |attached: &Attached| match &attached.fence {
+        AnyFence::Interop(event) => event.is_own(),
+        _ => false,
+    };
+    let state = slot.class.get().slot_state(slot.slot);
+    while let Some(attached) = state.find(own) {
+        if !matches!(attached.fence.poll(), Ok(FenceStatus::Complete)) {
+            return;
+        }
+        slot.take_off(attached);
+    }
+}

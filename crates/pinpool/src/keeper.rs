@@ -1,0 +1,153 @@
+//! The background thread of a pool: sends complete slots home and wakes tasks, and sleeps for good
+//! while there is nothing to ask.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::class::ClassRef;
+use crate::shared::Shared;
+use crate::sync::Mutex;
+
+/// The handle on a pool's keeper.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Keeper {
+    /// Starts the thread. It holds a reference on each class, which it drops at its end; if it cannot
+    /// be started, these are the caller's to drop.
+    pub(crate) fn start(classes: Box<[ClassRef]>, shared: Arc<Shared>) -> io::Result<Self> {
+        let thread = std::thread::Builder::new()
+            .name(NAME.into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || Rounds { classes, shared, busy: Instant::now() }.run())?;
+        Ok(Self { thread: Mutex::new(Some(thread)) })
+    }
+
+    /// True on the keeper's own thread: a user's fence may drop a pool there.
+    pub(crate) fn is_current(&self) -> bool {
+        let own = std::thread::current().id();
+        self.thread.lock().as_ref().is_some_and(|thread| thread.thread().id() == own)
+    }
+
+    /// Waits for the thread's end, once everything is home: it has nothing left to do then.
+    pub(crate) fn join(&self) {
+        if self.is_current() {
+            return;
+        }
+        let thread = self.thread.lock().take();
+        // Panics are caught and logged in it.
+        let _ = thread.map(JoinHandle::join);
+    }
+}
+
+/// What the thread does.
+struct Rounds {
+    classes: Box<[ClassRef]>,
+    shared: Arc<Shared>,
+    /// When something was last seen in flight.
+    busy: Instant,
+}
+
+/// What to do after a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Somebody waits for work that should be over about now.
+    Again,
+    Sleep(Duration),
+    SleepUntilRung,
+    End,
+}
+
+impl Rounds {
+    fn run(mut self) {
+        set_timer_slack();
+        loop {
+            // Fences and wakers are foreign code. One that panics costs its slot, not the thread.
+            let round = catch_unwind(AssertUnwindSafe(|| self.round()));
+            let next = round.unwrap_or_else(|_| {
+                tracing::error!("a waker panicked in the keeper");
+                Next::Sleep(LAZY)
+            });
+            match next {
+                Next::Again => (0..SPINS).for_each(|_| std::hint::spin_loop()),
+                Next::Sleep(pause) => self.shared.bell.sleep(Instant::now().checked_add(pause)),
+                Next::SleepUntilRung => {
+                    self.shared.bell.sleep(None);
+                    self.classes.iter().for_each(|class| class.get().wake_up());
+                }
+                Next::End => break,
+            }
+        }
+        for class in &self.classes {
+            class.drop_reference();
+        }
+    }
+
+    fn round(&mut self) -> Next {
+        for class in &self.classes {
+            class.reclaim();
+        }
+        self.shared.wakers.pass(|fence| self.shared.recycle(fence));
+        if self.classes.iter().all(|class| class.get().is_all_home()) {
+            return Next::End;
+        }
+        let now = Instant::now();
+        if let Some(pause) = self.pause(now) {
+            self.busy = now;
+            return if pause.is_zero() { Next::Again } else { Next::Sleep(pause) };
+        }
+        let lingers = now.saturating_duration_since(self.busy) < LINGER;
+        let waited = self.classes.iter().any(|class| class.get().is_waited());
+        // A waiter needs to be told of the next retirement at once; otherwise the keeper stays up
+        // for a while, so that a steady stream of copies never pays for waking it.
+        if lingers && !waited {
+            return Next::Sleep(LAZY);
+        }
+        if self.classes.iter().all(|class| class.get().fall_asleep()) {
+            return Next::SleepUntilRung;
+        }
+        self.classes.iter().for_each(|class| class.get().wake_up());
+        Next::Sleep(LAZY)
+    }
+
+    /// How long to pause while something is in flight; `None` if nothing is.
+    fn pause(&self, now: Instant) -> Option<Duration> {
+        let closing = self.shared.is_awaited();
+        let per_class = self.classes.iter().filter_map(|class| {
+            let due = class.get().due(now)?.0;
+            let urgent = closing || class.get().is_waited();
+            let most = if due < LATE { URGENT_MAX } else { LAZY };
+            Some(if urgent { due.min(most) } else { LAZY })
+        });
+        let tasks = (!self.shared.wakers.is_empty()).then_some(TASKS);
+        per_class.chain(tasks).min()
+    }
+}
+
+/// Lets short sleeps be short: the kernel adds 50 us to each by default. No harm if it fails.
+fn set_timer_slack() {
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
+/// The thread's name, at most 15 bytes.
+const NAME: &str = "pinpool-keeper";
+/// It runs users' fences and a logger on it.
+const STACK_BYTES: usize = 512 << 10;
+/// Between rounds while nobody waits: free slots remain, or whoever misses looks itself.
+const LAZY: Duration = Duration::from_millis(1);
+/// How long it stays up after the last slot came home.
+const LINGER: Duration = Duration::from_millis(100);
+/// The longest pause between rounds while somebody waits, unless the work should have been over
+/// long ago: it may be stuck.
+const URGENT_MAX: Duration = Duration::from_micros(100);
+const LATE: Duration = Duration::from_millis(2);
+/// Between questions without a sleep: asking takes a third of a microsecond.
+const SPINS: u32 = 20;
+/// Between rounds while tasks await copies.
+const TASKS: Duration = Duration::from_micros(20);

@@ -1,0 +1,72 @@
+//! Tasks that await fences; it asks the fences when the keeper says so.
+
+use std::task::Waker;
+
+use crate::attached::AnyFence;
+use crate::fence::FenceStatus;
+use crate::sync::Mutex;
+
+/// Fences that tasks await, each with the waker of its task.
+#[derive(Debug)]
+pub(crate) struct Wakers(Mutex<Vec<Awaited>>);
+
+#[derive(Debug)]
+struct Awaited {
+    fence: AnyFence,
+    task: Waker,
+}
+
+impl Wakers {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// Remembers whom to wake when the fence is over. One task awaits a fence: the last one.
+    pub(crate) fn register(&self, fence: AnyFence, task: &Waker) {
+        let task = task.clone();
+        let mut list = self.0.lock();
+        let known = list.iter().position(|awaited| awaited.fence.is(&fence));
+        let old = known.map(|at| list.swap_remove(at));
+        list.push(Awaited { fence, task });
+        drop(list);
+        // A waker's destructor is foreign code (I17). The fence is the new entry's, too.
+        drop(old);
+    }
+
+    /// Nobody awaits this fence any more.
+    pub(crate) fn forget(&self, fence: &AnyFence) {
+        let mut list = self.0.lock();
+        let known = list.iter().position(|awaited| awaited.fence.is(fence));
+        let old = known.map(|at| list.swap_remove(at));
+        drop(list);
+        drop(old);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Asks every fence once and wakes the tasks of those that are over or failed; `recycle` takes
+    /// the fences.
+    pub(crate) fn pass(&self, mut recycle: impl FnMut(AnyFence)) {
+        // From the last to the first: entries that leave meanwhile only move others down.
+        let mut at = self.0.lock().len();
+        while let Some(below) = at.checked_sub(1) {
+            at = below;
+            let fence = self.0.lock().get(at).map(|awaited| awaited.fence.clone());
+            let Some(fence) = fence else { continue };
+            if matches!(fence.poll(), Ok(FenceStatus::Pending)) {
+                continue;
+            }
+            let mut list = self.0.lock();
+            let place = list.iter().position(|awaited| awaited.fence.is(&fence));
+            let over = place.map(|place| list.swap_remove(place));
+            drop(list);
+            drop(fence);
+            if let Some(Awaited { fence, task }) = over {
+                recycle(fence);
+                task.wake();
+            }
+        }
+    }
+}
