@@ -94,7 +94,7 @@ impl Rounds {
             class.reclaim();
         }
         self.shared.wakers.pass(|fence| self.shared.recycle(fence));
-        if self.classes.iter().all(|class| class.get().is_all_home()) {
+        if self.classes.iter().all(|class| class.get().is_done()) {
             return Next::End;
         }
         let now = Instant::now();

@@ -349,7 +349,7 @@ impl Handle {
             class.close();
         }
         let slabs_left = self.shared.wait_all_home(timeout);
-        if slabs_left == 0 {
+        if self.classes.iter().all(|class| class.get().is_done()) {
             self.keeper.join();
         }
         slabs_left

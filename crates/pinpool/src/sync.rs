@@ -26,13 +26,13 @@ pub(crate) mod plain {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use blocking::{Condvar, Mutex};
+pub(crate) use blocking::{Condvar, Mutex, MutexGuard};
 
 #[cfg(loom)]
-pub(crate) use modelled::{Condvar, Mutex};
+pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
 
 #[cfg(shuttle)]
-pub(crate) use scheduled::{Condvar, Mutex};
+pub(crate) use scheduled::{Condvar, Mutex, MutexGuard};
 
 /// Blocking primitives of a real build. `parking_lot` does not poison: a panicking holder costs
 /// nobody else anything (I7).

@@ -150,7 +150,7 @@ impl Class {
         held.map(|since| now.saturating_duration_since(since)).chain(retired).max()
     }
 
-    fn quarantined(&self) -> u32 {
+    pub(super) fn quarantined(&self) -> u32 {
         self.counters.quarantined.load(Ordering::Acquire)
     }
 

@@ -322,9 +322,9 @@ impl Class {
         self.reclaim.wake_up();
     }
 
-    /// True when nothing of a closed class is out.
-    pub(crate) fn is_all_home(&self) -> bool {
-        self.lifetime.still_out() == Some(0)
+    /// True when nothing of a closed class can come home any more: all is, but for quarantined slots.
+    pub(crate) fn is_done(&self) -> bool {
+        self.lifetime.still_out().is_some_and(|out| out <= self.quarantined())
     }
 
     /// The clock by which recordings on this class's slots are ordered.

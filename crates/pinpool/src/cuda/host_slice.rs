@@ -133,15 +133,16 @@ fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<
         // To the driver it is pageable memory, which it is done with when the call returns.
         return SyncOnDrop::Sync(None);
     }
-    let id = stream_id(stream.cu_stream());
-    if let Err(error) = slot.wait_for_others(id, writes) {
-        tracing::error!(%error, slot = slot.slot, "work on a lease failed");
-    }
+    // First: asking which stream it is would ruin a capture.
     if is_capturing(stream.cu_stream()).unwrap_or(true) {
         // The copy would run again at each launch, and the trait has no way to refuse it.
         let lost = "cudarc captured a copy of it into a graph: hold it with `hold_for_graph`";
         slot.attach(Attached::user(Lost(lost)));
         return SyncOnDrop::Record(None);
+    }
+    let id = stream_id(stream.cu_stream());
+    if let Err(error) = slot.wait_for_others(id, writes) {
+        tracing::error!(%error, slot = slot.slot, "work on a lease failed");
     }
     drop_complete(slot);
     let event = stream.context().is_managing_stream_synchronization();

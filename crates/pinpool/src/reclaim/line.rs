@@ -14,7 +14,7 @@ pub(super) struct Line {
     waiting: VecDeque<Waiting>,
     /// Entries without a stream that are complete and not home yet.
     over: Vec<Waiting>,
-    /// `None` while nothing waits: the line is then free for any stream.
+    /// The stream, or the last one while nothing waits: the line is then free for any.
     stream: Option<u64>,
     /// Every entry of the stream with a smaller `after` is complete.
     complete_before: u64,
@@ -68,9 +68,14 @@ impl Line {
         }
     }
 
-    /// The stream, while something waits.
-    pub(super) fn stream(&self) -> Option<u64> {
-        self.stream
+    /// The line is of this stream, or was last.
+    pub(super) fn is_of(&self, stream: u64) -> bool {
+        self.stream == Some(stream)
+    }
+
+    /// Nothing waits here.
+    pub(super) fn is_vacant(&self) -> bool {
+        self.waiting.is_empty() && self.over.is_empty()
     }
 
     /// Adds an entry at its place.
@@ -171,7 +176,6 @@ impl Line {
             _ if self.is_over(self.waiting.front()?) => self.waiting.pop_front()?,
             _ => return None,
         };
-        self.vacate();
         Some((entry.slot, entry.attached))
     }
 
@@ -182,15 +186,7 @@ impl Line {
             Order::NO_STREAM => self.waiting.swap_remove_back(at)?,
             _ => self.waiting.remove(at)?,
         };
-        self.vacate();
         Some(entry.attached.fence)
-    }
-
-    /// Nothing is kept of a stream that has nothing here.
-    fn vacate(&mut self) {
-        if self.waiting.is_empty() && self.over.is_empty() {
-            self.stream = None;
-        }
     }
 
     /// Where the entry of a probe is, if it is still here: mostly where it was.

@@ -42,7 +42,7 @@ use crate::fence::FenceStatus;
 use crate::slot::SlotState;
 #[cfg(any(feature = "cuda", test))]
 use crate::sync::AtomicU64;
-use crate::sync::{AtomicU32, Mutex, Ordering, thread_local};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, thread_local};
 
 pub(crate) use line::Due;
 use line::{Line, Probe};
@@ -62,9 +62,11 @@ pub(crate) struct Reclaim {
 #[derive(Debug)]
 struct Lines {
     /// One per stream; a line is never moved, so that passes can go by number.
-    lines: Vec<Line>,
+    all: Vec<Line>,
     /// Slots in all lines.
     waiting: usize,
+    /// What was taken from the inbox and is in no line yet, linked in order of retirement.
+    unsorted: u32,
 }
 
 /// What a pass does with slots, without knowing what they are.
@@ -95,7 +97,7 @@ impl Reclaim {
             inbox: CachePadded::new(AtomicU32::new(EMPTY)),
             #[cfg(any(feature = "cuda", test))]
             recordings: CachePadded::new(AtomicU64::new(0)),
-            lines: Mutex::new(Lines { lines: Vec::new(), waiting: 0 }),
+            lines: Mutex::new(Lines { all: Vec::new(), waiting: 0, unsorted: EMPTY }),
         }
     }
 
@@ -145,11 +147,14 @@ impl Reclaim {
 
     /// Announces that the keeper goes to sleep. False if something waits here: it must not.
     pub(crate) fn fall_asleep(&self) -> bool {
-        if self.lines.lock().waiting > 0 {
+        // Held over the swap: a pass that empties the inbox does so under it.
+        let lines = self.lines();
+        if !lines.is_empty() {
             return false;
         }
         let slept =
             self.inbox.compare_exchange(EMPTY, ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
+        drop(lines);
         slept.is_ok() || slept == Err(ASLEEP)
     }
 
@@ -164,7 +169,7 @@ impl Reclaim {
     pub(crate) fn pass(&self, home: &mut impl Home) {
         let Some(_outer) = Passing::begin() else { return };
         loop {
-            self.sort(home);
+            let sorted = self.sort(home);
             let mut moved = false;
             for line in 0.. {
                 match self.probe_line(line, home) {
@@ -176,7 +181,7 @@ impl Reclaim {
                 }
             }
             // A slot with several fences may have moved to a line that was probed before.
-            if !moved {
+            if sorted && !moved {
                 return;
             }
         }
@@ -184,39 +189,59 @@ impl Reclaim {
 
     /// When to look again, or `None` when nothing waits here.
     pub(crate) fn due(&self, now: Instant) -> Option<Due> {
-        let lines = self.lines.lock();
-        lines.lines.iter().filter_map(|line| line.due(now)).min()
+        let lines = self.lines();
+        lines.all.iter().filter_map(|line| line.due(now)).min()
     }
 
     /// Slots that wait in lines, the longest first.
     pub(crate) fn stuck(&self, home: &mut impl Home) -> Vec<Stuck> {
-        self.sort(home);
+        while !self.sort(home) {}
         let now = Instant::now();
-        let lines = self.lines.lock();
-        let mut stuck: Vec<_> = lines.lines.iter().flat_map(|line| line.stuck(now)).collect();
+        let lines = self.lines();
+        let mut stuck: Vec<_> = lines.all.iter().flat_map(|line| line.stuck(now)).collect();
         drop(lines);
         stuck.sort_by_key(|stuck| std::cmp::Reverse(stuck.age));
         stuck
     }
 
-    /// Moves the inbox into the lines.
-    fn sort(&self, home: &impl Home) {
-        let mut lines = self.lines.lock();
-        let mut slot = self.take_inbox();
-        // Last in, first out: turned round, so that each line is appended to.
-        let mut first = EMPTY;
-        while slot != EMPTY {
+    /// The lines' lock. It is held for less than a microsecond at a time: asking for it a while is
+    /// cheaper than a sleep, which costs fifty.
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        #[cfg(not(any(loom, shuttle)))]
+        for _ in 0..LOCK_TRIES {
+            if let Some(lines) = self.lines.try_lock() {
+                return lines;
+            }
+            std::hint::spin_loop();
+        }
+        self.lines.lock()
+    }
+
+    /// Moves a part of what was retired into the lines: enough to be worth the lock, and little
+    /// enough that others do not wait for it. True when all is sorted.
+    fn sort(&self, home: &impl Home) -> bool {
+        let mut lines = self.lines();
+        if lines.unsorted == EMPTY {
+            let mut slot = self.take_inbox();
+            // Last in, first out: turned round, so that each line is appended to.
+            while slot != EMPTY {
+                let state = home.state(slot);
+                let next = state.next();
+                state.set_next(lines.unsorted);
+                lines.unsorted = slot;
+                slot = next;
+            }
+        }
+        for _ in 0..SORTED_AT_ONCE {
+            let slot = lines.unsorted;
+            if slot == EMPTY {
+                return true;
+            }
             let state = home.state(slot);
-            let next = state.next();
-            state.set_next(first);
-            first = slot;
-            slot = next;
+            lines.unsorted = state.next();
+            lines.enter(slot, state);
         }
-        while first != EMPTY {
-            let next = home.state(first).next();
-            lines.enter(first, home.state(first));
-            first = next;
-        }
+        lines.unsorted == EMPTY
     }
 
     /// The whole inbox, leaving it empty; `ASLEEP` stays.
@@ -235,16 +260,16 @@ impl Reclaim {
     /// Probes one line. `None` past the last line; true if a slot moved to another line.
     fn probe_line(&self, number: usize, home: &mut impl Home) -> Option<bool> {
         let mut moved = false;
-        let mut gallop = self.lines.lock().lines.get(number)?.gallop();
+        let mut gallop = self.lines().all.get(number)?.gallop();
         loop {
-            let probe = self.lines.lock().lines[number].probe(&mut gallop);
+            let probe = self.lines().all[number].probe(&mut gallop);
             let Some(probe) = probe else {
                 return Some(moved | self.send_home(number, home));
             };
             match probe.fence.poll() {
                 Ok(FenceStatus::Pending) => gallop.pending(),
                 Ok(FenceStatus::Complete) => {
-                    let batch = self.lines.lock().lines[number].complete(&probe);
+                    let batch = self.lines().all[number].complete(&probe);
                     gallop.complete();
                     // First: a fence that somebody holds is not used again.
                     drop(probe);
@@ -264,7 +289,7 @@ impl Reclaim {
         let mut moved = false;
         loop {
             let mut over = [const { None::<Attached> }; BATCH];
-            let mut lines = self.lines.lock();
+            let mut lines = self.lines();
             let mut more = true;
             for place in &mut over {
                 let Some((slot, attached)) = lines.leave(number) else {
@@ -289,8 +314,8 @@ impl Reclaim {
 
     /// Takes a slot out whose fence failed, with all its fences.
     fn give_up(&self, number: usize, probe: Probe, error: &Error, home: &mut impl Home) {
-        let mut lines = self.lines.lock();
-        let removed = lines.lines[number].remove(&probe);
+        let mut lines = self.lines();
+        let removed = lines.all[number].remove(&probe);
         if removed.is_some() {
             lines.waiting -= 1;
         }
@@ -307,25 +332,29 @@ impl Reclaim {
 }
 
 impl Lines {
+    fn is_empty(&self) -> bool {
+        self.waiting == 0 && self.unsorted == EMPTY
+    }
+
     /// Puts a slot in the line of one of its fences.
     fn enter(&mut self, slot: u32, state: &SlotState) {
         // Attached fences are only taken off by the slot's owner, which is this list now.
         let Some(attached) = state.detach() else { return };
         let stream = attached.order.line();
-        let known = self.lines.iter().position(|line| line.stream() == Some(stream));
+        let known = self.all.iter().position(|line| line.is_of(stream));
         // A line that nobody uses any more is given to the new stream: only lines in use count.
-        let number = known.or_else(|| self.lines.iter().position(|line| line.stream().is_none()));
+        let number = known.or_else(|| self.all.iter().position(Line::is_vacant));
         let number = number.unwrap_or_else(|| {
-            self.lines.push(Line::new());
-            self.lines.len() - 1
+            self.all.push(Line::new());
+            self.all.len() - 1
         });
-        self.lines[number].enter(slot, attached);
+        self.all[number].enter(slot, attached);
         self.waiting += 1;
     }
 
     /// Takes the next complete slot out of a line.
     fn leave(&mut self, number: usize) -> Option<(u32, Attached)> {
-        let left = self.lines[number].leave();
+        let left = self.all[number].leave();
         self.waiting -= usize::from(left.is_some());
         left
     }
@@ -343,7 +372,7 @@ struct Passing(());
 impl Passing {
     /// `None` within another pass.
     fn begin() -> Option<Self> {
-        (!PASSING.with(|passing| passing.replace(true))).then_some(Self(()))
+        (!PASSING.with(|passing| passing.replace(true))).then(|| Self(()))
     }
 }
 
@@ -357,8 +386,14 @@ impl Drop for Passing {
 const EMPTY: u32 = u32::MAX;
 /// Nothing in the inbox, and the keeper sleeps.
 const ASLEEP: u32 = u32::MAX - 1;
+/// Slots that are sorted under one lock: about three microseconds' worth.
+const SORTED_AT_ONCE: usize = 64;
 /// Slots that go home under one lock: enough to share its cost, few enough to be short.
 const BATCH: usize = 16;
+
+/// About three microseconds.
+#[cfg(not(any(loom, shuttle)))]
+const LOCK_TRIES: u32 = 100;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

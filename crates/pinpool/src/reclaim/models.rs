@@ -234,6 +234,21 @@ fn a_retirement_wakes_the_keeper() {
     });
 }
 
+/// The keeper falls asleep while another thread's pass moves a pending slot from the inbox to a line:
+/// it does not sleep over it.
+#[test]
+fn the_keeper_does_not_sleep_over_a_slot_on_the_move() {
+    check(Some(3), || {
+        let model = Model::new(1);
+        model.attach(0, &ManualFence::new());
+        model.retire(0);
+        let other = spawn(&model, Model::pass);
+        assert!(!model.reclaim.fall_asleep());
+        other.join().unwrap();
+        assert!(!model.reclaim.fall_asleep());
+    });
+}
+
 /// A waiter, a retirement and the keeper, who sends the slot home: the waiter gets it.
 #[test]
 fn a_retired_slot_reaches_a_waiter() {
