@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Runs the GPU tests and the benchmarks on a host with a GPU; `scripts/gpu-host` copies this file
-# into its folder as `run`. Needs bash and coreutils, no Rust, no network.
+# into its folder as `run`. Needs bash and coreutils, no Rust, no network; and for the comparison
+# with PyTorch's allocator PyTorch, a C++ compiler and the CUDA headers.
 #
 #   OUT=folder ./run [cuda|host]     (default: ./out, cuda; host only tries the script itself)
 #
-# Leaves eight files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, gpu-tests.txt,
-# bench-lease.txt, bench-frame-churn.txt, examples.txt, log.txt. Every step is bounded; all of them
-# together by ten minutes. A failing step does not stop the others, but the status is then 1.
+# Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
+# gpu-tests.txt, benches.txt (the Criterion benches, then the examples), log.txt. Every step is
+# bounded; all of them together take less than ten minutes. A failing step does not stop the others,
+# but the status is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -72,12 +74,35 @@ copy() {
     [[ -s $out/copy.json ]]
 }
 
+# PyTorch's side of the next step, built here because its libraries are here.
+pytorch() {
+    command -v python3 >/dev/null ||
+        { echo 'no python3: in-flight.json will lack the ratio to PyTorch'; return 1; }
+    within 120 python3 "$here/pytorch/in_flight.py" "$scratch/pytorch.json" ||
+        { echo 'PyTorch was not measured: in-flight.json will lack the ratio to it'; return 1; }
+}
+
+in_flight() {
+    local compare=()
+    if [[ -s $scratch/pytorch.json ]]; then compare=(--pytorch "$scratch/pytorch.json"); fi
+    within 120 "$here/pinpool" bench in-flight "${compare[@]}" --json "$out/in-flight.json"
+    # It says so and succeeds where there is no GPU.
+    [[ -s $out/in-flight.json ]]
+}
+
 criterion() {
-    local bench=$1 report=$2 seconds=$3
+    local bench=$1 seconds=$2 report
+    report=$scratch/bench-$bench.txt
     within "$seconds" "$here/$bench" --bench --noplot \
-        --warm-up-time 0.3 --measurement-time 1 --sample-size 10 >"$out/$report" 2>&1 ||
-        { tail -n 20 "$out/$report"; return 1; }
-    grep -c 'time: ' "$out/$report" | sed 's/$/ benchmarks/'
+        --warm-up-time 0.3 --measurement-time 1 --sample-size 10 >"$report" 2>&1 ||
+        { add_to_benches "$bench" "$report"; tail -n 20 "$report"; return 1; }
+    add_to_benches "$bench" "$report"
+    grep -c 'time: ' "$report" | sed 's/$/ benchmarks/'
+}
+
+# add_to_benches NAME FILE: what a program printed, in the one file for all of them.
+add_to_benches() {
+    { printf '== %s\n' "$1"; cat "$2"; printf '\n'; } >>"$out/benches.txt"
 }
 
 # noise_clip FILE: 30 frames of 1080p noise, for hosts without ffmpeg.
@@ -90,15 +115,18 @@ noise_clip() {
 }
 
 examples() {
-    local report=$out/examples.txt
+    local report=$scratch/examples.txt status=0
     noise_clip >"$scratch/noise.y4m"
     export PINPOOL_BACKEND=$backend
     {
         within 20 "$here/quickstart" &&
+            within 20 "$here/in_flight" &&
             within 20 "$here/config_file" "$here/pool.toml" &&
             within 40 "$here/video_pipeline" "$scratch/noise.y4m"
-    } >"$report" 2>&1 || { cat "$report"; return 1; }
+    } >"$report" 2>&1 || status=1
+    add_to_benches 'examples' "$report"
     cat "$report"
+    return "$status"
 }
 
 all_steps() {
@@ -108,9 +136,14 @@ all_steps() {
     step 'frames, 1080p RGB' frames 1080p-rgb
     step 'frames, 4K RGB' frames 4k-rgb
     # Without a GPU there is nothing to copy to.
-    [[ $backend == host ]] || step 'copy bandwidth' copy
-    step 'bench: lease' criterion lease bench-lease.txt 90
-    step 'bench: frame churn' criterion frame_churn bench-frame-churn.txt 60
+    if [[ $backend != host ]]; then
+        step 'copy bandwidth' copy
+        step 'PyTorch, for comparison' pytorch
+        step 'leases in flight' in_flight
+    fi
+    rm -f "$out/benches.txt"
+    step 'bench: lease' criterion lease 90
+    step 'bench: frame churn' criterion frame_churn 60
     step 'examples' examples
     steps_verdict
 }

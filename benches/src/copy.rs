@@ -150,9 +150,7 @@ impl Buffers {
         let lease =
             pool.try_lease(bytes).map_err(|cause| BenchError::failed("leasing a buffer", cause))?;
         // Opening the pool may have made another context current on this thread.
-        rig.context
-            .bind_to_thread()
-            .map_err(|cause| BenchError::failed("binding the context", cause))?;
+        rig.bind()?;
         let mut buffers = Self {
             lease: Some(lease),
             raw: DriverPages::new(&rig.context, bytes)?,

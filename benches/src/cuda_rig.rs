@@ -34,6 +34,28 @@ impl CudaRig {
         Ok(Self { context, stream })
     }
 
+    /// Opens the first device without cudarc's event tracking, which records an event of its own
+    /// for every use of device memory.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_untracked() -> Result<Self, BenchError> {
+        let rig = Self::open()?;
+        // SAFETY: this value's memory is made, used and freed on its one stream, in order.
+        unsafe { rig.context.disable_event_tracking() };
+        Ok(rig)
+    }
+
+    /// Makes the context current on this thread.
+    ///
+    /// # Errors
+    /// The driver's reason.
+    pub fn bind(&self) -> Result<(), BenchError> {
+        self.context
+            .bind_to_thread()
+            .map_err(|cause| BenchError::failed("binding the context", cause))
+    }
+
     /// Device memory of `bytes`, zeroed.
     ///
     /// # Errors
@@ -58,6 +80,11 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
+    /// Where the block begins, for copy calls of one's own.
+    pub fn address(&self) -> sys::CUdeviceptr {
+        self.address
+    }
+
     /// Copies `source` here and waits.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
+use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
 use crate::machine::Machine;
 use crate::text;
 
@@ -150,9 +151,20 @@ pub enum Report {
     Frames(FramesReport),
     /// A result of `bench copy`.
     Copy(CopyReport),
+    /// A result of `bench in-flight`.
+    InFlight(Box<InFlightReport>),
 }
 
 impl Report {
+    /// Why nothing was measured, where nothing was.
+    pub fn not_run(&self) -> Option<&str> {
+        match self {
+            Self::Frames(_) => None,
+            Self::Copy(report) => report.not_run.as_deref(),
+            Self::InFlight(report) => report.not_run.as_deref(),
+        }
+    }
+
     /// Reads a result from JSON.
     ///
     /// # Errors
@@ -163,15 +175,18 @@ impl Report {
             scenario: String,
         }
         let head: Head = serde_json::from_str(json).map_err(|cause| cause.to_string())?;
-        match head.scenario.as_str() {
-            FRAMES => {
-                serde_json::from_str(json).map(Self::Frames).map_err(|cause| cause.to_string())
-            }
-            COPY => serde_json::from_str(json).map(Self::Copy).map_err(|cause| cause.to_string()),
+        let read = match head.scenario.as_str() {
+            FRAMES => serde_json::from_str(json).map(Self::Frames),
+            COPY => serde_json::from_str(json).map(Self::Copy),
+            IN_FLIGHT => serde_json::from_str(json).map(Self::InFlight),
             other => {
-                Err(format!("unknown scenario \"{other}\": \"{FRAMES}\" or \"{COPY}\" expected"))
+                return Err(format!(
+                    "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\" or \"{IN_FLIGHT}\" \
+                     expected"
+                ));
             }
-        }
+        };
+        read.map_err(|cause| cause.to_string())
     }
 }
 
@@ -321,7 +336,7 @@ impl CopyReport {
 }
 
 /// Pretty, so that a committed result shows a readable difference.
-fn to_json(report: &impl Serialize) -> Result<String, BenchError> {
+pub(crate) fn to_json(report: &impl Serialize) -> Result<String, BenchError> {
     let json = serde_json::to_string_pretty(report);
     json.map(|json| json + "\n").map_err(|cause| BenchError::failed("writing JSON", cause))
 }

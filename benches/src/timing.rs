@@ -33,6 +33,19 @@ impl Times {
         self.longest = self.longest.max(took);
     }
 
+    /// Adds all operations of another record.
+    ///
+    /// # Errors
+    /// Only if the histograms had different bounds.
+    pub fn merge(&mut self, other: &Self) -> Result<(), BenchError> {
+        self.histogram
+            .add(&other.histogram)
+            .map_err(|cause| BenchError::failed("adding up histograms", cause))?;
+        self.busy += other.busy;
+        self.longest = self.longest.max(other.longest);
+        Ok(())
+    }
+
     /// Operations recorded.
     pub fn count(&self) -> u64 {
         self.histogram.len()
@@ -175,5 +188,11 @@ mod tests {
         assert!((times.quantile_us(0.99) - 99_000.0).abs() < 200.0);
         assert!(times.quantile_us(1.0) <= times.max_us());
         assert!((times.per_second() - 100.0 / 5.05).abs() < 1e-9);
+
+        let mut other = Times::new().unwrap();
+        other.record(Duration::from_millis(300));
+        times.merge(&other).unwrap();
+        assert_eq!((times.count(), times.max_us()), (101, 300_000.0));
+        assert_eq!(times.busy(), Duration::from_millis(5350));
     }
 }

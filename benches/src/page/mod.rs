@@ -1,5 +1,6 @@
 //! The performance page and the README's table: read the committed results, write or check.
 
+mod in_flight;
 mod render;
 
 use std::fs;
@@ -81,9 +82,7 @@ fn load(root: &Path) -> Result<Vec<Committed>, String> {
         for path in paths {
             let text = read(root, &path)?;
             let report = Report::parse(&text).map_err(|cause| format!("{path}: {cause}"))?;
-            if let Report::Copy(copy) = &report
-                && let Some(reason) = &copy.not_run
-            {
+            if let Some(reason) = report.not_run() {
                 return Err(format!("{path}: holds no measurement ({reason})"));
             }
             results.push(Committed { path, report });

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed};
+use super::{COMMAND, Committed, in_flight};
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
 use crate::text;
@@ -20,6 +20,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
     page.push_str(&frames_ratios(results));
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
+    page.push_str(&in_flight::ratios(results));
     page.push_str("\n## Figures\n");
     for committed in results {
         page.push('\n');
@@ -50,7 +51,7 @@ fn frames_ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Frames(report) => Some(report),
-            Report::Copy(_) => None,
+            Report::Copy(_) | Report::InFlight(_) => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -75,7 +76,7 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
     ];
     let reports = results.iter().filter_map(|committed| match &committed.report {
         Report::Copy(report) => Some(report),
-        Report::Frames(_) => None,
+        Report::Frames(_) | Report::InFlight(_) => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -108,6 +109,14 @@ fn figures(committed: &Committed) -> String {
         ),
         Report::Copy(report) => (
             copy_figures(report),
+            &report.machine,
+            &report.command,
+            &report.commit,
+            &report.method,
+            [].as_slice(),
+        ),
+        Report::InFlight(report) => (
+            in_flight::figures(report),
             &report.machine,
             &report.command,
             &report.commit,
@@ -161,7 +170,7 @@ fn place(report: &FramesReport) -> String {
 }
 
 /// The GPU, or the cores where there is none.
-fn hardware(machine: &Machine) -> String {
+pub(super) fn hardware(machine: &Machine) -> String {
     match &machine.gpu {
         Some(gpu) => gpu.name.clone(),
         None => format!("{} cores, no GPU", machine.cores),
@@ -177,7 +186,7 @@ pub(super) mod tests {
     use crate::machine::{Gpu, Memlock};
     use crate::report::{CopyRatio, CopyRow, FrameInfo, FramesRatios, FramesRow};
 
-    fn machine(gpu: bool) -> Machine {
+    pub(crate) fn machine(gpu: bool) -> Machine {
         Machine {
             cpu: "Some CPU".into(),
             cores: 16,
@@ -295,6 +304,19 @@ pub(super) mod tests {
             page.matches("- Command: `pinpool bench frames` at commit 0123456789ab").count(),
             2
         );
+    }
+
+    #[test]
+    fn leases_dropped_in_flight_have_a_section_only_where_there_is_a_result() {
+        let mut results = results();
+        assert!(!performance(&results).contains("in flight"));
+        let report = Report::InFlight(Box::new(in_flight::tests::report()));
+        results.push(Committed { path: "results/h200/in-flight.json".into(), report });
+        let page = performance(&results);
+        assert!(page.contains("| NVIDIA H200 | 0.46x | 1.23x | 1000000 | 0 | 0 |\n"), "{page}");
+        assert!(page.contains("### `results/h200/in-flight.json`\n"), "{page}");
+        assert!(page.contains("`pinpool bench in-flight` at commit 0123456789ab"), "{page}");
+        assert!(page.contains("| idle | 0.01 | 0.33 | 0 |\n\n- Machine: NVIDIA H200"), "{page}");
     }
 
     #[test]

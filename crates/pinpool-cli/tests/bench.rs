@@ -136,6 +136,7 @@ fn a_result_that_cannot_be_written_is_refused_before_the_run() {
         let ran = run(&["bench", "frames", "--frames", "1000000", "--json", path]);
         assert_refused(&ran, &["cannot write"]);
         assert_refused(&run(&["bench", "copy", "--json", path]), &["cannot write"]);
+        assert_refused(&run(&["bench", "in-flight", "--json", path]), &["cannot write"]);
     }
     assert!(started.elapsed().as_secs() < 30);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -187,6 +188,36 @@ fn copy_without_a_device_says_so_and_succeeds() {
     assert_eq!(json["rows"].as_array().map(Vec::len), Some(0));
     assert!(ran.stderr.starts_with("not run: no CUDA device: "), "{ran:?}");
     assert!(ran.stderr.contains("cuMemHostAlloc") && !ran.stderr.contains("panicked"), "{ran:?}");
+}
+
+#[test]
+fn in_flight_without_a_device_says_so_and_succeeds() {
+    let mut command = pinpool(&["bench", "in-flight", "--quick", "--json", "-"]);
+    let ran: Ran = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["scenario"], "in-flight");
+    assert!(json["not_run"].as_str().unwrap().starts_with("no CUDA device: "), "{json:#}");
+    // A result without a measurement must not look like one without a fault.
+    assert_eq!((&json["mismatches"], &json["leaks"]), (&Value::Null, &Value::Null), "{json:#}");
+    assert!(json["ratios"].get("ours_over_pytorch").is_none(), "{json:#}");
+    assert!(ran.stderr.starts_with("not run: no CUDA device: "), "{ran:?}");
+    assert!(ran.stderr.contains("in flight") && !ran.stderr.contains("panicked"), "{ran:?}");
+}
+
+#[test]
+fn in_flight_refuses_figures_that_do_not_compare_before_it_looks_for_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pytorch.json");
+    let refused = |words: &[&str]| {
+        let ran = run(&["bench", "in-flight", "--quick", "--pytorch", path.to_str().unwrap()]);
+        assert_refused(&ran, &[&["--pytorch"], words].concat());
+    };
+    refused(&["pytorch.json", "No such file"]);
+    fs::write(&path, "{\"pytorch_version\": \"2.11.0\"}").unwrap();
+    refused(&["missing field"]);
+    fs::write(&path, "not JSON").unwrap();
+    refused(&["line 1"]);
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::fs;
+
 use common::{Ran, pinpool};
 use serde_json::Value;
 
@@ -52,4 +54,60 @@ fn copy_measures_every_source_in_both_directions() {
             assert!(ratio[key].as_f64().unwrap() > 0.0, "{key}: {ratio:#}");
         }
     }
+}
+
+#[test]
+fn in_flight_runs_every_part_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pytorch.json");
+    // Figures as scripts/pytorch writes them, of the device that this run will name.
+    let spread = serde_json::json!({ "median": 1000.0, "p90": 1500.0, "p99": 2000.0 });
+    let device = software_device();
+    let pytorch = serde_json::json!({
+        "pytorch_version": "2.11.0", "device": device, "bytes": 65536, "rounds_per_batch": 8,
+        "batches": 10, "round_ns": spread, "copy_call_ns": spread,
+        "allocate_record_free_ns": spread, "pending": [],
+    });
+    fs::write(&path, pytorch.to_string()).unwrap();
+    let arguments =
+        ["bench", "in-flight", "--quick", "--json", "-", "--pytorch", path.to_str().unwrap()];
+    let ran = run_on_software_driver(&arguments);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(json.get("not_run").is_none(), "{json:#}");
+    assert_eq!((&json["mismatches"], &json["leaks"]), (&0.into(), &0.into()), "{json:#}");
+    assert_eq!(json["storm"]["rounds"], 20_000, "{json:#}");
+    for ratio in [
+        "ours_over_pytorch",
+        "p99_512_over_8",
+        "p99_512_over_8_one_thread",
+        "p99_512_over_8_manual",
+        "p99_512_over_8_manual_one_thread",
+    ] {
+        assert!(json["ratios"][ratio].as_f64().is_some(), "{ratio}: {json:#}");
+    }
+    let rows = |part: &str, count: usize| {
+        let rows = json[part].as_array().unwrap();
+        assert_eq!(rows.len(), count, "{part}: {json:#}");
+        rows.clone()
+    };
+    let tracking: Vec<_> =
+        rows("round", 2).iter().map(|row| row["event_tracking"].clone()).collect();
+    assert_eq!(tracking, [false, true]);
+    for row in rows("pending", 12) {
+        assert!(row["p99_ns"].as_f64().unwrap() > 0.0, "{row:#}");
+        assert_eq!(row["rounds"].as_u64(), row["threads"].as_u64().map(|n| n * 3 * 80), "{row:#}");
+    }
+    assert!(rows("reclaim", 4).iter().all(|row| row["rounds"] == 20), "{json:#}");
+    let keeper = rows("keeper", 3);
+    assert_eq!(keeper[0]["frames"], 0, "{json:#}");
+    assert!(keeper[1..].iter().all(|row| row["frames"].as_u64().unwrap() > 0), "{json:#}");
+    assert!(ran.stderr.contains("0 arrived wrong, and 0 slots did not come home"), "{ran:?}");
+    assert!(ran.stderr.contains("PyTorch 2.11.0"), "{ran:?}");
+}
+
+/// The name of the software driver's device.
+fn software_device() -> Value {
+    let ran = run_on_software_driver(&["bench", "copy", "--size", "4096", "--json", "-"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    json["machine"]["gpu"]["name"].clone()
 }

@@ -16,6 +16,8 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(crate) struct Keeper {
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The process that it runs in: a forked child has no such thread to wait for.
+    process: u32,
 }
 
 impl Keeper {
@@ -26,18 +28,23 @@ impl Keeper {
             .name(NAME.into())
             .stack_size(STACK_BYTES)
             .spawn(move || Rounds { classes, shared, busy: Instant::now() }.run())?;
-        Ok(Self { thread: Mutex::new(Some(thread)) })
+        Ok(Self { thread: Mutex::new(Some(thread)), process: std::process::id() })
     }
 
-    /// True on the keeper's own thread: a user's fence may drop a pool there.
-    pub(crate) fn is_current(&self) -> bool {
+    /// True where waiting for it would never end: on its own thread, where a user's fence may drop a
+    /// pool, and in a forked child.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        self.is_current() || self.process != std::process::id()
+    }
+
+    fn is_current(&self) -> bool {
         let own = std::thread::current().id();
         self.thread.lock().as_ref().is_some_and(|thread| thread.thread().id() == own)
     }
 
     /// Waits for the thread's end, once everything is home: it has nothing left to do then.
     pub(crate) fn join(&self) {
-        if self.is_current() {
+        if self.is_out_of_reach() {
             return;
         }
         let thread = self.thread.lock().take();

@@ -363,7 +363,7 @@ impl Handle {
             let census = class.get().census();
             census.leased > 0 || census.quarantined > 0 || census.in_flight as usize > retired
         });
-        if held || self.keeper.is_current() { Duration::ZERO } else { DROP_WAIT }
+        if held || self.keeper.is_out_of_reach() { Duration::ZERO } else { DROP_WAIT }
     }
 }
 

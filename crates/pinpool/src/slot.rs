@@ -86,7 +86,11 @@ impl SlotState {
 
     /// One more holder of a shared lease. The caller is one, so that the slot stays theirs.
     pub(crate) fn clone_share(&self) {
-        self.clones.fetch_add(1, Ordering::Relaxed);
+        // Clones that are forgotten by the thousand million would make the count wrap, and the slot
+        // free while it is held: the standard library's `Arc` gives up in the same way.
+        if self.clones.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+            std::process::abort();
+        }
     }
 
     /// One holder less. True for the last, who owns the slot alone then: everything that the others

@@ -18,6 +18,7 @@ use std::time::Instant;
 use bytemuck::Pod;
 use cudarc::driver::{CudaStream, HostSlice, SyncOnDrop};
 
+use super::context::Bound;
 use super::event::InteropEvent;
 use super::stream::{is_capturing, stream_id};
 use crate::attached::{AnyFence, Attached, Order};
@@ -133,6 +134,8 @@ fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<
         // To the driver it is pageable memory, which it is done with when the call returns.
         return SyncOnDrop::Sync(None);
     }
+    // The default stream is that of the current context.
+    let _bound = Bound::to(stream.context());
     // First: asking which stream it is would ruin a capture.
     if is_capturing(stream.cu_stream()).unwrap_or(true) {
         // The copy would run again at each launch, and the trait has no way to refuse it.

@@ -2,6 +2,7 @@
 
 mod copy;
 mod frames;
+mod in_flight;
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     match &arguments.scenario {
         Scenario::Frames(arguments) => frames::run(arguments),
         Scenario::Copy(arguments) => copy::run(arguments),
+        Scenario::InFlight(arguments) => in_flight::run(arguments),
     }
 }
 

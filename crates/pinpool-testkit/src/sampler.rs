@@ -1,0 +1,71 @@
+//! A thread that looks at a pool's statistics all the time a test runs: they must balance at every
+//! look, and what is cumulative must only rise.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use pinpool::{ClassStats, Pool};
+
+/// The sampling thread. Stop it to learn how often it looked.
+#[derive(Debug)]
+pub struct Sampler {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Sampler {
+    /// Starts to look. Its handle on the pool goes when it is stopped.
+    pub fn start(pool: &Pool) -> Self {
+        let (pool, over) = (pool.clone(), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            let mut last = pool.stats().classes;
+            let mut looks = 1;
+            while !told.load(Ordering::Relaxed) {
+                let now = pool.stats().classes;
+                for (before, class) in last.iter().zip(&now) {
+                    check(before, class);
+                }
+                last = now;
+                looks += 1;
+                // Two processors are all that some machines have.
+                std::thread::yield_now();
+            }
+            looks
+        });
+        Self { over, thread }
+    }
+
+    /// Stops, and says how often it looked.
+    ///
+    /// # Panics
+    ///
+    /// A look found numbers that cannot be.
+    pub fn stop(self) -> u64 {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the numbers balanced at every look")
+    }
+}
+
+fn check(before: &ClassStats, now: &ClassStats) {
+    let sum = now.free + now.leased + now.in_flight + now.quarantined;
+    assert_eq!(sum, now.slots, "{now:?}");
+    assert!(now.high_water <= now.slots, "{now:?}");
+    let cumulative = |class: &ClassStats| {
+        [
+            class.leases_total,
+            class.landed_total,
+            class.misses_total,
+            class.waits_total,
+            class.timeouts_total,
+            class.stale_returns_total,
+            class.quarantined.into(),
+            class.high_water.into(),
+        ]
+    };
+    for (earlier, later) in cumulative(before).into_iter().zip(cumulative(now)) {
+        assert!(later >= earlier, "{before:?}, then {now:?}");
+    }
+    assert_eq!(now.stale_returns_total, 0, "{now:?}");
+}
