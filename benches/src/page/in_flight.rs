@@ -150,7 +150,8 @@ pub(super) mod tests {
             "| lease, stream fences, 8 threads, 512 pending | 700 | 1500 | 90000 |",
             "| PyTorch, stream fences, 8 threads, 512 pending | 1000 | 2000 | 3000 |",
             "| 1000000 | 12.5 | 80000 | 0 | 0 | -0.1 MB |",
-            "| 64 KiB, 2 ms later | 12.0 | 40.0 | 120 |",
+            "| 64 KiB, 2 ms later: leasable | 12.0 | 40.0 | 120 |",
+            "| 64 KiB, 2 ms later: the waiter has it | 42.0 | 90.0 | 180 |",
             "| idle | 0.01 | 0.33 | 0 |",
         ] {
             assert!(text.contains(row), "{row}\n{text}");
