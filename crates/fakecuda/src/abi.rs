@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 
+use parking_lot::MutexGuard;
+
 use crate::codes::{self, CuResult};
 use crate::state::{self, Guard};
 
@@ -46,6 +48,7 @@ pub(crate) fn enter(
 
 fn checked(name: &'static str, need: Need, body: impl FnOnce(&mut Call) -> Res) -> Res {
     if IN_HOST_FUNCTION.get() {
+        state::lock().callback_calls += 1;
         return Err(codes::NOT_PERMITTED);
     }
     // A forked child has the parent's state but none of its stream threads; the real driver gives
@@ -55,7 +58,12 @@ fn checked(name: &'static str, need: Need, body: impl FnOnce(&mut Call) -> Res) 
     }
     let mut state = state::lock();
     state.count_call(name);
-    if let Some(code) = state.trip(name) {
+    let planned = state.trip(name);
+    if !planned.sleep.is_zero() {
+        // Only this call is late: the rest of the driver goes on.
+        MutexGuard::unlocked(&mut state, || std::thread::sleep(planned.sleep));
+    }
+    if let Some(code) = planned.code {
         return Err(code);
     }
     if need != Need::Nothing && !state.initialised {

@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::codes::CuResult;
 
 /// The version of the control functions; a [`Control`] refuses a library of another.
-pub(crate) const INTERFACE_VERSION: u32 = 1;
+pub(crate) const INTERFACE_VERSION: u32 = 2;
 
 /// The file that cargo builds from this package.
 const LIBRARY: &str = "libfakecuda.so";
@@ -166,12 +166,16 @@ impl Control {
         pub fn clear_faults = c"fakecuda_clear_faults"();
         /// Loses the device: every call returns `code` from now on; 0 brings it back.
         pub fn poison = c"fakecuda_poison"(code: c_int);
-        /// Sets calls, violations and overwrites back to 0.
+        /// Sets calls, violations, overwrites and the like back to 0.
         pub fn reset_counters = c"fakecuda_reset_counters"();
         /// Memory that was taken away while a queued copy still used it. Must stay 0.
         pub fn violations = c"fakecuda_violations"() -> u64;
         /// Copies to the device whose host bytes changed between the call and the copying.
         pub fn overwrites = c"fakecuda_overwrites"() -> u64;
+        /// Calls that named a stream or an event which was destroyed before.
+        pub fn stale_handles = c"fakecuda_stale_handles"() -> u64;
+        /// Driver calls made inside host functions, where none is allowed.
+        pub fn callback_calls = c"fakecuda_callback_calls"() -> u64;
         /// Host bytes that are registered or were allocated by the driver.
         pub fn pinned_bytes = c"fakecuda_pinned_bytes"() -> u64;
         /// Device bytes in use, on all devices.
@@ -188,7 +192,7 @@ impl Control {
         fn calls_raw = c"fakecuda_calls"(name: *const c_char) -> u64;
     }
 
-    /// Plans a failure (`"cuEventRecord:3:719"`), counted from now on.
+    /// Plans a fault (`"cuEventRecord:3:719"`, `"cuEventRecord:3:sleep=50"`), counted from now on.
     ///
     /// # Errors
     ///

@@ -50,6 +50,9 @@ impl Event {
 
 impl State {
     pub(crate) fn event(&mut self, handle: usize) -> Res<&mut Event> {
+        if !self.events.contains_key(&handle) {
+            return Err(self.no_such_handle(handle));
+        }
         self.events.get_mut(&handle).ok_or(codes::INVALID_HANDLE)
     }
 

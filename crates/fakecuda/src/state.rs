@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::context::{Context, Primary};
 use crate::device_memory::DeviceMemory;
 use crate::events::Event;
-use crate::fault::{self, Fault};
+use crate::fault::{self, Fault, Verdict};
 use crate::host_memory::HostMemory;
 use crate::streams::{Stream, StreamId};
 
@@ -56,6 +56,10 @@ pub(crate) struct State {
     pub(crate) draining: u32,
     pub(crate) violations: u64,
     pub(crate) overwrites: u64,
+    /// Calls that named a stream or an event which was destroyed before.
+    pub(crate) stale_handles: u64,
+    /// Calls made inside a host function.
+    pub(crate) callback_calls: u64,
 }
 
 impl State {
@@ -81,12 +85,23 @@ impl State {
             draining: 0,
             violations: 0,
             overwrites: 0,
+            stale_handles: 0,
+            callback_calls: 0,
         }
     }
 
     pub(crate) fn new_handle(&mut self) -> usize {
         self.next_handle += 16;
         self.next_handle
+    }
+
+    /// The error for a handle of nothing that lives now; counted if something once had it.
+    pub(crate) fn no_such_handle(&mut self, handle: usize) -> CuResult {
+        if (HANDLE_BASE..=self.next_handle).contains(&handle) {
+            self.stale_handles += 1;
+            report(&format!("STALE: a call named {handle:#x}, which was destroyed"));
+        }
+        codes::INVALID_HANDLE
     }
 
     pub(crate) fn count_call(&mut self, name: &'static str) {
@@ -106,9 +121,12 @@ impl State {
         self.calls.clear();
         self.violations = 0;
         self.overwrites = 0;
+        self.stale_handles = 0;
+        self.callback_calls = 0;
     }
 
-    pub(crate) fn trip(&mut self, name: &str) -> Option<CuResult> {
+    /// Counts the call in the plans; what they demand of it.
+    pub(crate) fn trip(&mut self, name: &str) -> Verdict {
         fault::trip(&mut self.faults, name)
     }
 

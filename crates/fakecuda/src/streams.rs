@@ -10,7 +10,7 @@ use crate::abi::Res;
 use crate::capture::Capture;
 use crate::codes::{self, CuResult};
 use crate::device_memory::DeviceBuffer;
-use crate::fault::ASYNC_COPY;
+use crate::fault::{ASYNC_COPY, Verdict};
 use crate::state::{self, Guard, State};
 use crate::work::{Mark, Op, Outcome};
 
@@ -120,7 +120,8 @@ impl State {
 
     /// Ends the handle at once; queued work still runs, as the driver documents.
     pub(crate) fn close_stream(&mut self, handle: usize) -> Res {
-        let id = self.stream_handles.remove(&handle).ok_or(codes::INVALID_HANDLE)?;
+        let known = self.stream_handles.remove(&handle);
+        let id = known.ok_or_else(|| self.no_such_handle(handle))?;
         self.free_stream_handles.push(handle);
         self.retire_stream(id);
         Ok(())
@@ -139,7 +140,8 @@ impl State {
     /// The stream that a handle means to a thread whose context is `current`.
     pub(crate) fn stream(&mut self, handle: usize, current: Option<usize>) -> Res<StreamId> {
         if handle != 0 && handle != LEGACY && handle != PER_THREAD {
-            return self.stream_handles.get(&handle).copied().ok_or(codes::INVALID_HANDLE);
+            let known = self.stream_handles.get(&handle).copied();
+            return known.ok_or_else(|| self.no_such_handle(handle));
         }
         let current = current.ok_or(codes::INVALID_CONTEXT)?;
         let context = self.contexts.get(&current).ok_or(codes::CONTEXT_IS_DESTROYED)?;
@@ -318,9 +320,10 @@ fn serve(id: StreamId) {
 }
 
 fn run(state: &mut Guard, id: StreamId, op: &Op) {
-    let planned = if matches!(op, Op::Copy(_)) { state.trip(ASYNC_COPY) } else { None };
-    let delay = state.config.copy_delay;
-    let outcome = match planned {
+    let planned =
+        if matches!(op, Op::Copy(_)) { state.trip(ASYNC_COPY) } else { Verdict::default() };
+    let delay = state.config.copy_delay + planned.sleep;
+    let outcome = match planned.code {
         Some(code) => Outcome { error: Some(code), ..Outcome::default() },
         None => MutexGuard::unlocked(state, || op.run(delay)),
     };

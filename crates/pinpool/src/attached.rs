@@ -33,7 +33,7 @@ pub(crate) enum AnyFence {
     /// An event of ours, recorded right behind the work.
     #[cfg(feature = "cuda")]
     Event(Arc<Event>),
-    /// An event that cudarc was asked to record.
+    /// An event that the caller of a foreign copy was asked to record.
     #[cfg(feature = "cuda")]
     Interop(Arc<InteropEvent>),
 }
@@ -164,7 +164,7 @@ impl std::fmt::Debug for AnyFence {
             #[cfg(feature = "cuda")]
             Self::Event(_) => "event",
             #[cfg(feature = "cuda")]
-            Self::Interop(_) => "event recorded by cudarc",
+            Self::Interop(_) => "event that others record",
         })
     }
 }

@@ -2,49 +2,95 @@
 //!
 //! Where there is no device each GPU test is listed as ignored with the words `not run: no CUDA
 //! device`. The same tests then run in child processes on the software driver, one test a child.
+//!
+//! On a real device, tests that hold streams, capture in the strictest mode, measure the process or
+//! lose the device run in a child of their own as well, so that they disturb no other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 #![allow(clippy::cast_possible_truncation, reason = "patterns wrap on purpose")]
 #![allow(clippy::print_stdout, reason = "this is its own test harness")]
+#![allow(clippy::wildcard_imports, reason = "the modules share one small set of names")]
 
 #[path = "gpu/checks.rs"]
 mod checks;
+#[path = "gpu/driver_faults.rs"]
+mod driver_faults;
 #[path = "gpu/faults.rs"]
 mod faults;
+#[path = "gpu/graphs.rs"]
+mod graphs;
+#[path = "gpu/in_flight.rs"]
+mod in_flight;
+#[path = "gpu/interop.rs"]
+mod interop;
+#[path = "gpu/lost.rs"]
+mod lost;
+#[path = "gpu/storms.rs"]
+mod storms;
+#[path = "gpu/streams.rs"]
+mod streams;
+#[path = "gpu/support.rs"]
+mod support;
+#[path = "gpu/two_devices.rs"]
+mod two_devices;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use pinpool_testkit::child;
 
-/// Set in a child that runs on the software driver.
-const ON_SOFTWARE: &str = "GPU_TESTS_ON_SOFTWARE_DRIVER";
+/// Set in a child that runs one test, on whatever driver it finds.
+const IN_CHILD: &str = "GPU_TESTS_IN_CHILD";
+/// A child that runs longer hangs.
+const CHILD_LIMIT: Duration = Duration::from_secs(120);
 
-/// One test: its name, the software driver's settings it needs, and itself. A test with settings
-/// plants driver faults, which a real device cannot be told to have.
+/// One test: its name, the software driver's settings it needs, and itself.
 pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) settings: &'static [(&'static str, &'static str)],
     pub(crate) run: fn(),
 }
 
+/// How a list of tests runs on real devices. On the software driver every test has its own child.
+#[derive(Clone, Copy)]
+enum Real {
+    /// All in this process.
+    Together,
+    /// Each in a child, where there are so many devices.
+    Alone(usize),
+    /// Not at all: they plant driver faults, which a real device cannot be told to have.
+    Never,
+}
+
+const LISTS: &[(Real, &[Check])] = &[
+    (Real::Together, checks::ALL),
+    (Real::Never, faults::ALL),
+    (Real::Alone(1), in_flight::ALL),
+    (Real::Alone(1), streams::ALL),
+    (Real::Never, streams::ON_SOFTWARE),
+    (Real::Alone(1), interop::ALL),
+    (Real::Never, interop::ON_SOFTWARE),
+    (Real::Alone(1), graphs::ALL),
+    (Real::Alone(1), storms::ALL),
+    (Real::Alone(1), lost::ALL),
+    (Real::Never, driver_faults::ON_SOFTWARE),
+    (Real::Alone(2), two_devices::ALL),
+    (Real::Never, two_devices::ON_SOFTWARE),
+];
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let checks = || checks::ALL.iter().chain(faults::ALL);
-    if std::env::var_os(ON_SOFTWARE).is_some() {
-        let trials = checks().map(|check| trial(check.name, check.run)).collect();
+    let checks = || LISTS.iter().flat_map(|(real, list)| list.iter().map(|check| (*real, check)));
+    if std::env::var_os(IN_CHILD).is_some() {
+        let trials = checks().map(|(_, check)| trial(check)).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
     let device = pinpool::cuda::probe();
-    let mut trials = Vec::new();
-    for check in checks().filter(|check| check.settings.is_empty()) {
-        trials.push(match &device {
-            Ok(_) => trial(check.name, check.run).with_kind("GPU"),
-            Err(_) => trial(check.name, check.run)
-                .with_kind("not run: no CUDA device")
-                .with_ignored_flag(true),
-        });
-    }
+    let devices = device.as_ref().map_or(0, |driver| driver.devices.len());
+    let mut trials: Vec<Trial> =
+        checks().filter_map(|(real, check)| real_trial(real, check, devices)).collect();
     if let Err(reason) = &device {
         println!("not run: no CUDA device ({reason}): {} tests", trials.len());
     }
@@ -54,8 +100,23 @@ fn main() -> ExitCode {
     if let Err(reason) = &installed {
         println!("not run: no software driver ({reason})");
     }
-    trials.extend(checks().map(|check| software_trial(check, installed.as_ref().ok())));
+    trials.extend(checks().map(|(_, check)| software_trial(check, installed.as_ref().ok())));
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// The test on real devices, if it is one for them. Where they are missing it is listed, not run.
+fn real_trial(real: Real, check: &'static Check, devices: usize) -> Option<Trial> {
+    let missing = |why| Trial::test(check.name, || Ok(())).with_kind(why).with_ignored_flag(true);
+    Some(match real {
+        Real::Never => return None,
+        _ if devices == 0 => missing("not run: no CUDA device"),
+        Real::Alone(wanted) if devices < wanted => missing("not run: one CUDA device"),
+        Real::Together => trial(check).with_kind("GPU"),
+        Real::Alone(_) => {
+            let run = || run_in_child(check, Command::new(std::env::current_exe()?));
+            Trial::test(check.name, run).with_kind("GPU")
+        }
+    })
 }
 
 /// The same test in a child with the software driver in the library path.
@@ -67,23 +128,28 @@ fn software_trial(check: &'static Check, folder: Option<&PathBuf>) -> Trial {
             .with_ignored_flag(true);
     };
     Trial::test(name, move || {
-        let output = fakecuda::child(&folder)?
-            .args(["--exact", check.name, "--nocapture"])
-            .env(ON_SOFTWARE, "1")
-            .envs(check.settings.iter().copied())
-            .output()?;
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let said = text(&output.stdout) + &text(&output.stderr);
-        if output.status.success() && said.contains("1 passed") {
-            return Ok(());
-        }
-        Err(Failed::from(format!("in the child: {}\n{said}", output.status)))
+        let mut command = fakecuda::child(&folder)?;
+        command.envs(check.settings.iter().copied());
+        run_in_child(check, command)
     })
 }
 
-fn trial(name: &'static str, run: fn()) -> Trial {
-    Trial::test(name, move || {
-        run();
+/// Runs one test alone in a process, which must end well.
+fn run_in_child(check: &Check, mut command: Command) -> Result<(), Failed> {
+    command.args(["--exact", check.name, "--nocapture"]).env(IN_CHILD, "1");
+    // As many hardware queues as there can be: streams that share one hold each other up.
+    command.env("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+    let output = child::finish(command, CHILD_LIMIT);
+    let said = child::describe(&output);
+    if output.status.success() && said.contains("1 passed") {
+        return Ok(());
+    }
+    Err(Failed::from(format!("in the child: {said}")))
+}
+
+fn trial(check: &'static Check) -> Trial {
+    Trial::test(check.name, || {
+        (check.run)();
         Ok(())
     })
 }

@@ -74,7 +74,7 @@ extern "C" fn fakecuda_set_copy_delay_us(micros: u64) {
     lock().config.copy_delay = Duration::from_micros(micros);
 }
 
-/// Plans a failure in the words of `FAKECUDA_FAIL`, counted from now on.
+/// Plans a fault in the words of `FAKECUDA_FAIL`, counted from now on.
 #[unsafe(no_mangle)]
 extern "C" fn fakecuda_fail(plan: Text) -> CuResult {
     let Ok(plan) = plan.get() else { return codes::INVALID_VALUE };
@@ -87,7 +87,7 @@ extern "C" fn fakecuda_fail(plan: Text) -> CuResult {
     }
 }
 
-/// Forgets all planned failures.
+/// Forgets all planned faults.
 #[unsafe(no_mangle)]
 extern "C" fn fakecuda_clear_faults() {
     lock().clear_faults();
@@ -114,7 +114,7 @@ extern "C" fn fakecuda_calls(name: Text) -> u64 {
     name.get().map_or(0, |name| state.calls(Some(name)))
 }
 
-/// Sets calls, violations and overwrites back to 0.
+/// Sets calls, violations, overwrites and the like back to 0.
 #[unsafe(no_mangle)]
 extern "C" fn fakecuda_reset_counters() {
     lock().reset_counters();
@@ -130,6 +130,18 @@ extern "C" fn fakecuda_violations() -> u64 {
 #[unsafe(no_mangle)]
 extern "C" fn fakecuda_overwrites() -> u64 {
     lock().overwrites
+}
+
+/// Calls that named a stream or an event which was destroyed before.
+#[unsafe(no_mangle)]
+extern "C" fn fakecuda_stale_handles() -> u64 {
+    lock().stale_handles
+}
+
+/// Driver calls made inside host functions.
+#[unsafe(no_mangle)]
+extern "C" fn fakecuda_callback_calls() -> u64 {
+    lock().callback_calls
 }
 
 /// Host bytes that are registered or were allocated by the driver.

@@ -25,7 +25,10 @@ driver_api! {
     }
 
     fn cuEventDestroy_v2[Context](call, event: Handle) {
-        call.state.events.remove(&event).map(|_| ()).ok_or(codes::INVALID_HANDLE)
+        match call.state.events.remove(&event) {
+            Some(_) => Ok(()),
+            None => Err(call.state.no_such_handle(event)),
+        }
     }
 
     fn cuEventRecord[Work](call, event: Handle, stream: Handle) {

@@ -58,8 +58,11 @@ driver_api! {
         context.set(call.state.stream_ref(id)?.context)
     }
 
+    /// Ruins a capture of the stream, as seen on a real driver; the manual does not say so.
     fn cuStreamGetId[Work](call, stream: Handle, id: Out<c_ulonglong>) {
-        id.set(find(call, stream)?.0)
+        let found = find(call, stream)?;
+        call.state.refuse_if_capturing(found)?;
+        id.set(found.0)
     }
 
     fn cuStreamGetFlags[Work](call, stream: Handle, flags: Out<c_uint>) {

@@ -74,3 +74,20 @@ fn a_global_capture_forbids_unsafe_calls_of_other_threads() {
         assert_eq!(code(ended), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     });
 }
+
+#[test]
+fn asking_which_stream_it_is_ruins_its_capture() {
+    in_child(module_path!(), "asking_which_stream_it_is_ruins_its_capture", &[], |_| {
+        let (context, stream) = open();
+        let other = context.new_stream().unwrap();
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        stream.begin_capture(mode).unwrap();
+        assert_ne!(stream_id(&other), 0, "others can be asked");
+        let status = stream.capture_status().unwrap();
+        assert_eq!(status, sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        let (refused, _) = ask_stream_id(&stream);
+        assert_eq!(refused, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32);
+        let ended = stream.end_capture(GRAPH_FLAGS);
+        assert_eq!(code(ended), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    });
+}

@@ -1,4 +1,4 @@
-//! Planned failures and lost devices.
+//! Planned faults, lost devices and misuse that is counted.
 
 use crate::support::*;
 
@@ -48,5 +48,66 @@ fn a_lost_device_answers_and_never_hangs() {
         drop((slice, stream, context));
         let (_context, stream) = open();
         assert!(stream.synchronize().is_ok(), "a new context starts afresh");
+    });
+}
+
+#[test]
+fn a_late_call_holds_up_nobody_else() {
+    let plan = [("FAKECUDA_FAIL", "cuEventRecord:2:sleep=1000")];
+    in_child(module_path!(), "a_late_call_holds_up_nobody_else", &plan, |control| {
+        let (context, stream) = open();
+        let event = context.new_event(None).unwrap();
+        event.record(&stream).unwrap();
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| event.record(&stream));
+            while control.calls("cuEventRecord") < 2 {
+                std::thread::yield_now();
+            }
+            for _ in 0..100 {
+                stream.synchronize().unwrap();
+            }
+            assert!(!late.is_finished(), "the other calls went ahead");
+            late.join().unwrap().unwrap();
+        });
+        assert!(start.elapsed() >= Duration::from_secs(1));
+        event.record(&stream).unwrap();
+        event.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn a_late_copy_delays_its_stream() {
+    let plan = [("FAKECUDA_FAIL", "async-copy:1+:sleep=30")];
+    in_child(module_path!(), "a_late_copy_delays_its_stream", &plan, |control| {
+        let (_context, stream) = open();
+        let slice = stream.alloc_zeros::<u8>(1000).unwrap();
+        let start = Instant::now();
+        assert_eq!(device_bytes(&stream, &slice), vec![0; 1000]);
+        assert!(start.elapsed() >= Duration::from_millis(30));
+        assert!(control.fail("cuEventRecord:1:sleep=soon").is_err());
+    });
+}
+
+#[test]
+fn calls_on_destroyed_handles_are_counted() {
+    in_child(module_path!(), "calls_on_destroyed_handles_are_counted", &[], |control| {
+        let (context, stream) = open();
+        let (old, event) = (stream.cu_stream(), context.new_event(None).unwrap());
+        drop(stream);
+        assert_eq!(control.stale_handles(), 0, "a destruction is no misuse");
+        // SAFETY: the fake looks the handle up.
+        let asked = unsafe { result::event::record(event.cu_event(), old) };
+        assert_eq!(code(asked), CUresult::CUDA_ERROR_INVALID_HANDLE);
+        let gone = event.cu_event();
+        drop(event);
+        // SAFETY: as above.
+        let asked = unsafe { result::event::query(gone) };
+        assert_eq!(code(asked), CUresult::CUDA_ERROR_INVALID_HANDLE);
+        assert_eq!(control.stale_handles(), 2);
+        // SAFETY: as above; no handle was ever this.
+        let asked = unsafe { result::event::query(std::ptr::without_provenance_mut(64)) };
+        assert_eq!(code(asked), CUresult::CUDA_ERROR_INVALID_HANDLE);
+        assert_eq!(control.stale_handles(), 2, "never valid, so not stale");
     });
 }

@@ -94,3 +94,26 @@ pub(crate) fn raw(slice: &CudaSlice<u8>, stream: &CudaStream) -> sys::CUdevicept
     use cudarc::driver::DevicePtr;
     slice.device_ptr(stream).0
 }
+
+/// Calls a driver function that cudarc declares for newer CUDA versions only.
+pub(crate) fn newer<F: Copy>(symbol: &str) -> F {
+    // SAFETY: the fake driver is loaded already, and this counts a use of it.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
+    // SAFETY: each caller gives the signature of the driver's header.
+    let function = *unsafe { library.get::<F>(symbol.as_bytes()) }.unwrap();
+    std::mem::forget(library);
+    function
+}
+
+/// What `cuStreamGetId` says: a result code, and the number.
+pub(crate) fn ask_stream_id(stream: &CudaStream) -> (i32, u64) {
+    let get = newer::<extern "C" fn(usize, *mut u64) -> i32>("cuStreamGetId");
+    let mut id = 0;
+    (get(handle(stream), &raw mut id), id)
+}
+
+pub(crate) fn stream_id(stream: &CudaStream) -> u64 {
+    let (code, id) = ask_stream_id(stream);
+    assert_eq!(code, 0);
+    id
+}

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use crate::sync::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::*;
@@ -44,7 +44,9 @@ impl Home for Slots {
     }
 
     fn after(&mut self, fences: &mut dyn Iterator<Item = AnyFence>) {
-        self.over += fences.count();
+        // References of entries and of probes: the last one is the end of a fence.
+        let last = |fence: &AnyFence| matches!(fence, AnyFence::User(user) if Arc::strong_count(user) == 1);
+        self.over += fences.filter(last).count();
     }
 
     fn enough(&mut self) -> bool {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use pinpool::cudarc::driver::{CudaContext, result, sys};
 use pinpool::{BackendChoice, BackendKind, ClassConfig, Error, LeaseError, LockMode, Pool};
 
+use pinpool_testkit::sampler::Sampler;
+
 use crate::Check;
 use crate::support::{all_home, pattern, pool, stream};
 
@@ -311,6 +313,7 @@ fn leases_outlive_the_pool() {
 
 fn threads_copy_at_once() {
     let pool = pool(256 << 10, 6);
+    let sampler = Sampler::start(&pool);
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
             let pool = &pool;
@@ -335,6 +338,7 @@ fn threads_copy_at_once() {
     });
     // A dropped copy comes home a moment after it is complete.
     all_home(&pool);
+    assert!(sampler.stop() > 100, "the statistics were looked at all the while");
 }
 
 fn a_device_that_does_not_exist_is_refused() {

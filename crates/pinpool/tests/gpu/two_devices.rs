@@ -1,0 +1,168 @@
+//! One pool and two devices: portable memory, each stream with its own device's events.
+
+use std::sync::Arc;
+
+use pinpool::cudarc::driver::{CudaContext, CudaStream, sys};
+use pinpool::{BackendChoice, Pool};
+use pinpool_testkit::stamp;
+
+use crate::Check;
+use crate::support::*;
+
+const TWO: &[(&str, &str)] = &[("FAKECUDA_DEVICES", "2")];
+
+pub(crate) const ALL: &[Check] = &[
+    check("one_pool_serves_two_devices", one_pool_serves_two_devices),
+    check("a_slot_waits_for_the_other_devices_copy", a_slot_waits_for_the_other_devices_copy),
+    check("a_shared_buffer_goes_to_both_devices", a_shared_buffer_goes_to_both_devices),
+    check("a_pool_of_one_device_wakes_no_other", a_pool_of_one_device_wakes_no_other),
+];
+
+pub(crate) const ON_SOFTWARE: &[Check] =
+    &[check("a_lost_recording_on_the_other_device", a_lost_recording_on_the_other_device)];
+
+const fn check(name: &'static str, run: fn()) -> Check {
+    Check { name, settings: TWO, run }
+}
+
+fn other_device() -> Arc<CudaStream> {
+    CudaContext::new(1).expect("a second device").new_stream().expect("a stream")
+}
+
+fn one_pool_serves_two_devices() {
+    const BYTES: usize = 16 << 10;
+    const RING: usize = 4;
+    let pool = pool(BYTES, 4);
+    let streams = [stream(&pool), other_device()];
+    let mut rings = streams
+        .each_ref()
+        .map(|stream| (0..RING).map(|_| device_memory(stream, BYTES)).collect::<Vec<_>>());
+    let mut owner = 0;
+    for _ in 0..rounds(10_000, 10_000) / (2 * RING) {
+        let first = owner;
+        let [home, away] = &mut rings;
+        for (near, far) in home.iter_mut().zip(away) {
+            for (stream, target) in streams.iter().zip([near, far]) {
+                owner += 1;
+                let mut lease = pool.lease_timeout(BYTES, HANG).expect("a slot in time");
+                stamp::write_slot(&mut lease, owner);
+                drop(lease.upload(stream, target).expect("queued"));
+            }
+        }
+        owner = first;
+        let [home, away] = &rings;
+        for (near, far) in home.iter().zip(away) {
+            for (stream, target) in streams.iter().zip([near, far]) {
+                owner += 1;
+                stamp::verify(&on_device(stream, target), owner);
+            }
+        }
+    }
+    all_home(&pool);
+    no_harm_done();
+}
+
+fn a_slot_waits_for_the_other_devices_copy() {
+    let pool = pool(4096, 1);
+    let (home, away) = (stream(&pool), other_device());
+    let mut device = device_memory(&away, 4096);
+    for round in 0..20 {
+        let gate = Gate::close_now(&away);
+        drop(filled(&pool, 4096, round).upload(&away, &mut device).expect("queued"));
+        home.synchronize().expect("idle");
+        assert_eq!(counts(&pool), (0, 0, 1, 0));
+        assert!(pool.try_lease(1).is_err());
+        gate.open();
+        drop(filled(&pool, 4096, 0xff));
+        assert_filled(&away, &device, round);
+        let lease = pool.try_lease(4096).expect("free").download(&device, &away).expect("queued");
+        let lease = lease.wait().expect("copied");
+        assert!(lease.as_slice().iter().all(|byte| *byte == round));
+        drop(lease);
+    }
+    drop((device, away, home));
+    assert!(pool.close(HANG).is_complete());
+    no_harm_done();
+}
+
+fn a_shared_buffer_goes_to_both_devices() {
+    let pool = pool(4096, 1);
+    let streams = [stream(&pool), other_device()];
+    let mut targets: Vec<_> = streams.iter().map(|one| device_memory(one, 4096)).collect();
+    for round in 0..50 {
+        let shared = filled(&pool, 4096, round).share();
+        for (stream, target) in streams.iter().zip(&mut targets) {
+            shared.upload(stream, target).expect("queued");
+        }
+        drop(shared);
+        drop(filled(&pool, 4096, 0xff));
+        for (stream, target) in streams.iter().zip(&targets) {
+            assert_filled(stream, target, round);
+        }
+    }
+    no_harm_done();
+}
+
+/// A context costs hundreds of megabytes on its device, and nobody asked for one there.
+fn a_pool_of_one_device_wakes_no_other() {
+    let pool = Pool::builder()
+        .env(false)
+        .backend(BackendChoice::Cuda)
+        .device(1)
+        .class("c", 4096, 2)
+        .open()
+        .expect("a pool on the second device");
+    let stream = stream(&pool);
+    let mut device = device_memory(&stream, 4096);
+    for round in 0..10 {
+        let flight = filled(&pool, 4096, round).upload(&stream, &mut device).expect("queued");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(flight);
+                drop(pool.lease_timeout(4096, HANG).expect("a slot in time"));
+            });
+        });
+    }
+    all_home(&pool);
+    assert!(!is_active(0), "the first device has a context");
+    assert!(is_active(1));
+    if let Some(driver) = software() {
+        assert_eq!(driver.live_contexts(), 1);
+    }
+    assert!(pool.close(HANG).is_complete());
+    assert!(!is_active(0), "closing made a context on the first device");
+}
+
+/// Whether a device has a primary context.
+fn is_active(device: i32) -> bool {
+    let (mut flags, mut active) = (0, -1);
+    // SAFETY: the driver writes two numbers.
+    let asked = unsafe { sys::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    asked.result().expect("the driver answers");
+    active != 0
+}
+
+/// The copy is queued and nothing tells its end: wait for the stream, or give the slot up.
+fn a_lost_recording_on_the_other_device() {
+    let pool = pool(4096, 2);
+    let away = other_device();
+    let mut device = unwatched_memory(&away, 4096);
+    driver().set_copy_delay_us(20_000);
+    for round in 0..10 {
+        driver().fail("cuEventRecord:1:719").expect("a plan that the driver understands");
+        let result = filled(&pool, 4096, round).upload(&away, &mut device);
+        drop(result.expect_err("the driver was told to fail"));
+        driver().clear_faults();
+        let (free, leased, in_flight, quarantined) = counts(&pool);
+        println!("round {round}: {free} free, {in_flight} in flight, {quarantined} quarantined");
+        assert_eq!(leased, 0);
+        if quarantined == 2 {
+            assert!(pool.try_lease(1).is_err(), "both are given up");
+            break;
+        }
+        drop(filled(&pool, 4096, 0xff));
+        assert_filled(&away, &device, round);
+    }
+    away.synchronize().expect("idle");
+    no_harm_done();
+}
