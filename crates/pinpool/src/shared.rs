@@ -73,7 +73,7 @@ impl Shared {
     pub(crate) fn recycle(&self, fence: AnyFence) {
         #[cfg(feature = "cuda")]
         if let AnyFence::Event(event) = fence {
-            if let Some(pages) = crate::cuda::CudaPages::of(&*self.memory) {
+            if let Some(pages) = crate::cuda::pages::CudaPages::of(&*self.memory) {
                 pages.events().give_back(event);
             }
             return;

@@ -76,9 +76,9 @@ fn check(row: Row, mode: LockMode) -> usize {
     });
     let ledgers = ledgers.into_inner().unwrap();
     assert_eq!(ledgers.is_empty(), wrapper != 1);
-    // One check forgets a lease: one region may stay, and no more. Others leave nothing.
+    // One check forgets a lease and one loses slots: two regions may stay. Others leave nothing.
     let open_regions: usize = ledgers.iter().map(Ledger::regions).sum();
-    assert!(open_regions <= 1, "{open_regions} regions are left");
+    assert!(open_regions <= 2, "{open_regions} regions are left");
     for ledger in ledgers {
         assert_eq!(ledger.violations(), [""; 0]);
     }

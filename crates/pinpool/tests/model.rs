@@ -47,6 +47,8 @@ fn operations_agree_with_the_model() {
     // The sequences must reach what they are for.
     assert!(all.misses > all.ops / 1000 && all.leases > all.ops / 10, "{all:?}");
     assert!(all.refused_closed > 0 && all.pools >= all.cases, "{all:?}");
+    assert!(all.flights > all.ops / 50 && all.taken > all.ops / 200, "{all:?}");
+    assert!(all.lost > 0 || all.ops < OPS, "{all:?}");
 }
 
 /// One per processor of the smallest machine that runs this.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use pinpool::{Lease, LeaseError, Pool};
+use pinpool::{Lease, LeaseError, ManualFence, Pool};
 use pinpool_testkit::proc;
 use pinpool_testkit::scripted::{Ledger, counted_pool as pool};
 use pinpool_testkit::stamp;
@@ -329,6 +329,66 @@ fn a_waiter_sleeps() {
     assert!(timed_out);
     assert!(busy < Duration::from_millis(20), "{busy:?}: it spins");
     drop(held);
+    assert_all_home(pool, &ledger);
+}
+
+/// Owners leave their slots to a "device", a thread that reads them until it completes their fences,
+/// out of order. It always finds the stamp whole, and nobody waits in vain.
+#[test]
+fn slots_in_flight_have_no_other_owner() {
+    let (pool, ledger) = pool(&[("small", 256, 3), ("large", 4096, 4)]);
+    let (send, receive) = mpsc::channel::<(usize, usize, u64, ManualFence)>();
+    let done = AtomicBool::new(false);
+    let rounds = std::thread::scope(|scope| {
+        let device = scope.spawn(move || {
+            let mut reads = 0;
+            while let Ok(copy) = receive.recv() {
+                // Owners leave it a few at a time, and wait for what it still reads.
+                let reading: Vec<_> = std::iter::once(copy).chain(receive.try_iter()).collect();
+                for (start, bytes, owner, fence) in reading.into_iter().rev() {
+                    // SAFETY: I3, a slot in flight stays mapped and unwritten until its fence is
+                    // complete, which is below.
+                    let slot = unsafe { std::slice::from_raw_parts(start as *const u8, bytes) };
+                    std::thread::yield_now();
+                    stamp::verify(slot, owner);
+                    fence.complete();
+                    reads += 1;
+                }
+            }
+            reads
+        });
+        let owners: Vec<_> = (0..6u64)
+            .map(|thread| {
+                let (pool, send) = (&pool, send.clone());
+                scope.spawn(move || {
+                    for round in 0..ROUNDS / 10 {
+                        let owner = thread << 32 | round;
+                        let mut lease = lease_soon(pool, if round % 3 == 0 { 4096 } else { 256 });
+                        stamp::write_slot(&mut lease, owner);
+                        let fence = ManualFence::new();
+                        let copy = (lease.as_ptr() as usize, lease.len(), owner, fence.clone());
+                        let flight = lease.in_flight_until(fence);
+                        send.send(copy).unwrap();
+                        match round % 4 {
+                            0 => stamp::verify(flight.wait().unwrap().as_slice(), owner),
+                            _ => drop(flight),
+                        }
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| sample(&pool, &done));
+        for owner in owners {
+            owner.join().unwrap();
+        }
+        drop(send);
+        let rounds = device.join().unwrap();
+        done.store(true, Ordering::Release);
+        rounds
+    });
+    assert_eq!(rounds, 6 * (ROUNDS / 10));
+    drop([256, 256, 256, 4096, 4096, 4096, 4096].map(|size| lease_soon(&pool, size)));
+    assert_eq!(pool.stats().classes.iter().map(|class| class.landed_total).sum::<u64>(), rounds);
     assert_all_home(pool, &ledger);
 }
 

@@ -2,6 +2,7 @@
 //! test file is its name and one call of [`run`].
 
 mod closing;
+mod in_flight;
 mod leasing;
 mod reports;
 mod slots;
@@ -54,7 +55,7 @@ impl Subject<'_> {
 pub fn run(subject: &Subject<'_>) -> usize {
     let checks = [slots::CHECKS, leasing::CHECKS, typed::CHECKS, waiting::CHECKS]
         .into_iter()
-        .chain([closing::CHECKS, reports::CHECKS])
+        .chain([in_flight::CHECKS, closing::CHECKS, reports::CHECKS])
         .flatten();
     let mut count = 0;
     for (name, check) in checks {

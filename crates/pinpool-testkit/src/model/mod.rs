@@ -1,6 +1,8 @@
 //! The operation model: random sequences of everything a holder can do, each step compared with a
 //! plain record of what must be true. One thread; threads are the stress tests' part.
 
+mod class;
+mod held;
 mod op;
 mod twin;
 

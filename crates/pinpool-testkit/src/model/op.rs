@@ -20,6 +20,16 @@ pub(super) enum Kind {
     LeaseNow,
     Impossible,
     Drop,
+    /// Drops a lease while work that somebody will complete uses it.
+    Attach,
+    /// Sends a lease into flight and keeps it.
+    Hold,
+    /// Completes the work on a slot.
+    Complete,
+    /// Fails it: the slot is lost.
+    Fail,
+    /// Asks for a lease in flight back, or asks it, or drops it.
+    Take,
     SetLen,
     Stamp,
     Verify,
@@ -35,23 +45,30 @@ pub(super) enum Kind {
 impl Op {
     pub(super) fn draw(u: &mut Unstructured<'_>) -> arbitrary::Result<Self> {
         let [kind, pick, amount]: [u8; 3] = u.arbitrary()?;
-        // Of 256. Leases lead a little over drops, so that classes run empty now and then.
+        // Of 256. Leases lead a little over what gives them up, so that classes run empty now and
+        // then.
         let kind = match kind {
-            0..80 => Kind::Lease,
-            80..92 => Kind::LeaseTyped,
-            92..98 => Kind::LeaseNow,
-            98..102 => Kind::Impossible,
-            102..186 => Kind::Drop,
-            186..194 => Kind::SetLen,
-            194..210 => Kind::Stamp,
-            210..222 => Kind::Verify,
-            222..228 => Kind::View,
-            228..234 => Kind::Cast,
-            234..243 => Kind::Tag,
+            0..76 => Kind::Lease,
+            76..86 => Kind::LeaseTyped,
+            86..92 => Kind::LeaseNow,
+            92..95 => Kind::Impossible,
+            95..143 => Kind::Drop,
+            143..155 => Kind::Attach,
+            155..163 => Kind::Hold,
+            163..193 => Kind::Complete,
+            193..209 => Kind::Take,
+            209..215 => Kind::SetLen,
+            215..227 => Kind::Stamp,
+            227..233 => Kind::Verify,
+            233..237 => Kind::View,
+            237..240 => Kind::Cast,
+            240..245 => Kind::Tag,
             248..252 => Kind::ClonePool,
             252..255 => Kind::DropPool,
             // Rare, one in 2,048: a closed pool refuses everything, which is soon dull.
             255 if amount < 32 => Kind::Close,
+            // Rarer still: what is lost is lost for the rest of the sequence.
+            255 if amount < 34 => Kind::Fail,
             _ => Kind::Stats,
         };
         Ok(Self { kind, pick, amount, switches: amount % 4 == 0 })

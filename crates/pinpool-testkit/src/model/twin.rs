@@ -1,13 +1,16 @@
 //! A real pool beside the plain record of what it must answer.
 
+mod ending;
+
 use std::time::Duration;
 
 use arbitrary::Unstructured;
-use pinpool::{ClassConfig, Heap, Lease, LeaseError, Pool, Tag};
+use pinpool::{ClassConfig, Error, Heap, LeaseError, ManualFence, Pool, Tag, TryTakeError};
 
+use super::class::Class;
+use super::held::{About, Flight, Held, Retired, State};
 use super::op::{Kind, Op};
 use crate::scripted::{Counted, Ledger};
-use crate::stamp;
 
 /// What all sequences did.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,6 +27,12 @@ pub struct Totals {
     pub misses: u64,
     /// Leases refused because the pool was closed.
     pub refused_closed: u64,
+    /// Slots that went into flight.
+    pub flights: u64,
+    /// Leases that came back from flight.
+    pub taken: u64,
+    /// Slots lost to a failed fence.
+    pub lost: u64,
 }
 
 impl Totals {
@@ -35,6 +44,9 @@ impl Totals {
         self.leases += other.leases;
         self.misses += other.misses;
         self.refused_closed += other.refused_closed;
+        self.flights += other.flights;
+        self.taken += other.taken;
+        self.lost += other.lost;
     }
 }
 
@@ -45,36 +57,14 @@ pub(super) struct Twin {
     /// Calls into the memory when the pool was open: none is made before it closes.
     calls: u64,
     closed: bool,
+    /// Some slot comes home by itself after the close: when is not known.
+    returned_late: bool,
     classes: Vec<Class>,
     held: Vec<Held>,
+    flights: Vec<Flight>,
+    retired: Vec<Retired>,
     tags: [Tag; 2],
     next_owner: u64,
-}
-
-/// What one class must look like.
-struct Class {
-    slot_bytes: usize,
-    slots: u32,
-    /// Address of slot 0, learnt from the first lease.
-    base: Option<usize>,
-    /// Slots that were leased before and are home, in the order in which they came.
-    home: Vec<(u32, u64)>,
-    /// Which slots were ever leased.
-    used: Vec<bool>,
-    leased: u32,
-    high_water: u32,
-    leases: u64,
-    misses: u64,
-    waits: u64,
-}
-
-struct Held {
-    lease: Lease,
-    class: usize,
-    slot: u32,
-    len: usize,
-    owner: u64,
-    tag: Option<usize>,
 }
 
 impl Twin {
@@ -104,15 +94,24 @@ impl Twin {
         let builder = list.into_iter().fold(builder, pinpool::PoolBuilder::class_config);
         let pool = builder.open().expect("a good configuration opens");
         let classes = pool.plan().classes.iter().map(Class::new).collect();
-        let tags = TAGS.map(|name| pool.tag(name));
-        let calls = ledger.calls_total();
-        let pools = vec![pool];
-        Self { pools, ledger, calls, closed: false, classes, held: Vec::new(), tags, next_owner: 1 }
+        Self {
+            calls: ledger.calls_total(),
+            tags: TAGS.map(|name| pool.tag(name)),
+            pools: vec![pool],
+            ledger,
+            closed: false,
+            returned_late: false,
+            classes,
+            held: Vec::new(),
+            flights: Vec::new(),
+            retired: Vec::new(),
+            next_owner: 1,
+        }
     }
 
-    /// True when the pool is gone or closed, and every lease is home.
+    /// True when the pool is gone or closed, and nobody holds anything.
     pub(super) fn is_over(&self) -> bool {
-        (self.pools.is_empty() || self.closed) && self.held.is_empty()
+        (self.pools.is_empty() || self.closed) && self.held.is_empty() && self.flights.is_empty()
     }
 
     pub(super) fn apply(&mut self, op: Op, totals: &mut Totals) {
@@ -120,6 +119,10 @@ impl Twin {
             Kind::Lease | Kind::LeaseNow | Kind::LeaseTyped => self.lease(op, totals),
             Kind::Impossible => self.impossible(op),
             Kind::Drop => self.drop_one(op),
+            Kind::Attach | Kind::Hold => self.depart(op, totals),
+            Kind::Complete => self.complete(op),
+            Kind::Fail => self.fail(op, totals),
+            Kind::Take => self.take(op, totals),
             Kind::Tag => self.tag(op),
             Kind::Stats => self.check_stats(),
             Kind::ClonePool => {
@@ -127,38 +130,19 @@ impl Twin {
                     self.pools.push(pool.clone());
                 }
             }
-            Kind::DropPool => {
-                // The last clone goes more rarely: it ends the pool.
-                if self.pools.len() > 1 || op.amount < 16 {
-                    self.pools.pop();
-                }
-            }
+            Kind::DropPool => self.drop_pool(op),
             Kind::Close => self.close(),
             Kind::SetLen | Kind::Stamp | Kind::Verify | Kind::View | Kind::Cast => {
                 if let Some(index) = pick(op.pick, self.held.len()) {
                     self.next_owner += 1;
                     let held = &mut self.held[index];
-                    held.touch(op, self.classes[held.class].slot_bytes, self.next_owner);
+                    held.touch(op, self.classes[held.about.class].slot_bytes, self.next_owner);
                 }
             }
         }
         if !self.closed && !self.pools.is_empty() {
             debug_assert_eq!(self.ledger.calls_total(), self.calls, "{op:?} called the memory");
         }
-    }
-
-    /// Everything comes home, and then nothing is left.
-    pub(super) fn finish(mut self, totals: &mut Totals) {
-        self.check_stats();
-        totals.pools += 1;
-        while let Some(held) = self.held.pop() {
-            held.verify(self.classes[held.class].slot_bytes);
-        }
-        if let Some(pool) = self.pools.first() {
-            assert!(pool.close(Duration::from_secs(10)).is_complete());
-        }
-        self.pools.clear();
-        self.ledger.assert_clean();
     }
 
     fn lease(&mut self, op: Op, totals: &mut Totals) {
@@ -179,15 +163,14 @@ impl Twin {
             _ => pool.try_lease(len),
         };
         let class = &mut self.classes[rank];
-        if op.kind == Kind::LeaseNow && !self.closed && class.leased == class.slots {
+        if op.kind == Kind::LeaseNow && !self.closed && class.is_empty() {
             class.waits += 1;
         }
         match leased {
             Ok(lease) => {
                 assert!(!self.closed, "a closed pool leases nothing");
                 self.next_owner += 1;
-                let held = class.leased(lease, rank, len, self.next_owner);
-                self.held.push(held);
+                self.held.push(class.lease(lease, rank, len, self.next_owner));
                 totals.leases += 1;
             }
             Err(LeaseError::Closed) => {
@@ -195,10 +178,8 @@ impl Twin {
                 totals.refused_closed += 1;
             }
             Err(LeaseError::Exhausted(exhausted) | LeaseError::Timeout { exhausted, .. }) => {
-                assert!(!self.closed && class.leased == class.slots, "not empty: {exhausted:?}");
-                assert_eq!(exhausted.slots, class.slots);
-                class.misses += 1;
-                class.high_water = class.slots;
+                assert!(!self.closed);
+                class.missed(&exhausted);
                 totals.misses += 1;
             }
             Err(error) => panic!("a lease of {len} bytes from class {rank}: {error}"),
@@ -214,149 +195,150 @@ impl Twin {
         assert_eq!(pool.try_lease(requested).unwrap_err(), refused);
     }
 
-    fn drop_one(&mut self, op: Op) {
-        let Some(index) = pick(op.pick, self.held.len()) else { return };
-        let held = self.held.swap_remove(index);
-        let class = &mut self.classes[held.class];
+    /// Takes a lease from its holder, who finds its bytes whole.
+    fn give_up(&mut self, op: Op) -> Option<Held> {
+        let held = self.held.swap_remove(pick(op.pick, self.held.len())?);
+        let class = &mut self.classes[held.about.class];
         held.verify(class.slot_bytes);
-        class.home.push((held.slot, held.owner));
         class.leased -= 1;
+        Some(held)
+    }
+
+    fn drop_one(&mut self, op: Op) {
+        let Some(held) = self.give_up(op) else { return };
+        self.classes[held.about.class].home.push((held.about.slot, held.about.owner));
+    }
+
+    /// Sends a lease into flight, and keeps it or not.
+    fn depart(&mut self, op: Op, totals: &mut Totals) {
+        let Some(Held { lease, about }) = self.give_up(op) else { return };
+        totals.flights += 1;
+        self.classes[about.class].in_flight += 1;
+        let fence = ManualFence::new();
+        if op.kind == Kind::Hold {
+            let lease = lease.in_flight_until(fence.clone());
+            self.flights.push(Flight { lease, about, fence, state: State::Pending });
+        } else {
+            lease.retire_after(fence.clone());
+            self.retired.push(Retired { about, fence });
+        }
+    }
+
+    /// Ends some work: of a retired slot or of a lease in flight.
+    fn complete(&mut self, op: Op) {
+        let Some(at) = pick(op.pick, self.retired.len() + self.flights.len()) else { return };
+        if at < self.retired.len() {
+            let Retired { about, fence } = self.retired.swap_remove(at);
+            fence.complete();
+            self.returned_late |= self.closed;
+            self.classes[about.class].ripen(about);
+            return;
+        }
+        let flight = &mut self.flights[at - self.retired.len()];
+        flight.fence.complete();
+        if flight.state == State::Pending {
+            flight.state = State::Complete;
+        }
+    }
+
+    fn fail(&mut self, op: Op, totals: &mut Totals) {
+        // Each leaves a thread and a mapping behind.
+        if totals.lost >= LOST_MAX {
+            return;
+        }
+        let Some(at) = pick(op.pick, self.retired.len() + self.flights.len()) else { return };
+        if at < self.retired.len() {
+            let Retired { about, fence } = self.retired.swap_remove(at);
+            fence.fail("planted");
+            self.classes[about.class].dies();
+            totals.lost += 1;
+            return;
+        }
+        let flight = &mut self.flights[at - self.retired.len()];
+        if flight.state == State::Pending {
+            flight.fence.fail("planted");
+            flight.state = State::Failed;
+            totals.lost += 1;
+        }
+    }
+
+    /// Asks for a lease in flight back, asks whether it is complete, or drops it.
+    fn take(&mut self, op: Op, totals: &mut Totals) {
+        let Some(index) = pick(op.pick, self.flights.len()) else { return };
+        let Flight { lease: flight, about, fence, state } = self.flights.swap_remove(index);
+        match (op.amount / 4 % 8, state) {
+            (0, _) => {
+                let asked = flight.is_complete().ok();
+                let state = match state {
+                    State::Pending | State::Failed => state,
+                    State::Complete | State::Seen => State::Seen,
+                };
+                assert_eq!(asked, (state != State::Failed).then_some(state == State::Seen));
+                self.flights.push(Flight { lease: flight, about, fence, state });
+            }
+            (1, _) => {
+                drop(flight);
+                self.dropped(Retired { about, fence }, state);
+            }
+            (2, State::Complete | State::Seen) => self.landed(flight.wait(), about, totals),
+            (2, State::Failed) => {
+                assert!(matches!(flight.wait(), Err(Error::Fence(_))));
+                self.classes[about.class].dies();
+            }
+            _ => match flight.try_take() {
+                Err(TryTakeError::Pending(flight)) => {
+                    assert_eq!(state, State::Pending);
+                    self.flights.push(Flight { lease: flight, about, fence, state });
+                }
+                Err(TryTakeError::Failed(error)) => {
+                    assert!(state == State::Failed && error.to_string().contains("planted"));
+                    self.classes[about.class].dies();
+                }
+                Ok(lease) => self.landed(Ok(lease), about, totals),
+            },
+        }
+    }
+
+    /// A lease in flight was dropped.
+    fn dropped(&mut self, retired: Retired, state: State) {
+        let class = &mut self.classes[retired.about.class];
+        match state {
+            State::Pending => self.retired.push(retired),
+            State::Complete => {
+                self.returned_late |= self.closed;
+                class.ripen(retired.about);
+            }
+            State::Failed => class.dies(),
+            // The pool knew that the work was over: this was a plain return.
+            State::Seen => {
+                class.in_flight -= 1;
+                class.landed += 1;
+                class.home.push((retired.about.slot, retired.about.owner));
+            }
+        }
+    }
+
+    /// A lease came back from flight.
+    fn landed(&mut self, lease: Result<pinpool::Lease, Error>, about: About, totals: &mut Totals) {
+        let held = Held { lease: lease.expect("its work is over"), about };
+        let class = &mut self.classes[about.class];
+        held.verify(class.slot_bytes);
+        assert_eq!(held.lease.tag().as_deref(), about.tag.map(|tag| TAGS[tag]), "it keeps its tag");
+        class.in_flight -= 1;
+        class.landed += 1;
+        class.leased += 1;
+        totals.taken += 1;
+        self.held.push(held);
     }
 
     fn tag(&mut self, op: Op) {
         let Some(index) = pick(op.pick, self.held.len()) else { return };
-        let held = &mut self.held[index];
-        let name = held.tag.map(|tag| TAGS[tag]);
-        assert_eq!(held.lease.tag().as_deref(), name, "the tag is what was set");
+        let Held { lease, about } = &mut self.held[index];
+        let name = about.tag.map(|tag| TAGS[tag]);
+        assert_eq!(lease.tag().as_deref(), name, "the tag is what was set");
         let tag = usize::from(op.amount & 1);
-        held.lease.set_tag(self.tags[tag]);
-        held.tag = Some(tag);
-    }
-
-    fn close(&mut self) {
-        let Some(pool) = self.pools.first() else { return };
-        let report = pool.close(Duration::ZERO);
-        self.closed = true;
-        let out: Vec<_> = report.still_out.iter().map(|(_, out)| *out).collect();
-        let leased = self.classes.iter().map(|class| class.leased as usize);
-        assert_eq!(out, leased.filter(|leased| *leased > 0).collect::<Vec<_>>());
-        assert_eq!(report.stuck_bytes, 0);
-    }
-
-    fn check_stats(&self) {
-        let Some(pool) = self.pools.last() else { return };
-        let stats = pool.stats();
-        for (real, class) in stats.classes.iter().zip(&self.classes) {
-            assert_eq!(real.free + real.leased + real.in_flight + real.quarantined, real.slots);
-            assert_eq!(
-                (real.leased, real.in_flight, real.quarantined, real.stale_returns_total),
-                (class.leased, 0, 0, 0)
-            );
-            assert_eq!((real.leases_total, real.misses_total), (class.leases, class.misses));
-            assert_eq!((real.waits_total, real.timeouts_total), (class.waits, class.waits));
-            assert_eq!(real.high_water, class.high_water, "{real:?}");
-        }
-        let mapped: u64 =
-            if self.closed { self.ledger.reserved_bytes() as u64 } else { pool.plan().total_bytes };
-        assert_eq!((stats.mapped_bytes, stats.pinned_bytes), (mapped, mapped));
-    }
-}
-
-impl Class {
-    fn new(plan: &pinpool::ClassPlan) -> Self {
-        Self {
-            slot_bytes: plan.slot_bytes,
-            slots: plan.count,
-            base: None,
-            home: Vec::new(),
-            used: vec![false; plan.count as usize],
-            leased: 0,
-            high_water: 0,
-            leases: 0,
-            misses: 0,
-            waits: 0,
-        }
-    }
-
-    /// Checks a new lease: the right slot at the right address with the right contents. Stamps it.
-    fn leased(&mut self, mut lease: Lease, rank: usize, len: usize, owner: u64) -> Held {
-        assert_eq!((lease.class().index(), lease.len()), (rank, len));
-        assert_eq!(lease.capacity(), self.slot_bytes);
-        let slot = lease.slot();
-        let start = lease.as_ptr() as usize;
-        let base = *self.base.get_or_insert(start - slot as usize * self.slot_bytes);
-        assert_eq!(start, base + slot as usize * self.slot_bytes, "slot {slot} has its own place");
-        lease.set_len(self.slot_bytes).unwrap();
-        // The same thread takes and returns everything, so the last one home is the next out.
-        if let Some((warm, owner)) = self.home.pop() {
-            assert_eq!(slot, warm, "the warmest slot comes first");
-            assert!(stamp::is_whole(lease.as_slice(), owner), "as its last owner left it");
-        } else {
-            let used = std::mem::replace(&mut self.used[slot as usize], true);
-            assert!(!used, "slot {slot} is out already");
-            assert!(
-                lease.as_slice().iter().fold(0, |sum, byte| sum | byte) == 0,
-                "a fresh slot is zero"
-            );
-        }
-        stamp::write(lease.as_mut_slice(), owner);
-        lease.set_len(len).unwrap();
-        self.leases += 1;
-        self.leased += 1;
-        self.high_water = self.high_water.max(self.leased);
-        Held { lease, class: rank, slot, len, owner, tag: None }
-    }
-}
-
-impl Held {
-    fn touch(&mut self, op: Op, slot_bytes: usize, owner: u64) {
-        let lease = &mut self.lease;
-        match op.kind {
-            Kind::SetLen => {
-                let len = usize::from(op.amount) * 23 % (slot_bytes + 64);
-                let fits = lease.set_len(len).is_ok();
-                assert_eq!(fits, len <= slot_bytes, "{len} of {slot_bytes}");
-                self.len = if fits { len } else { self.len };
-            }
-            Kind::Stamp => {
-                stamp::write_slot(lease, owner);
-                lease.set_len(self.len).unwrap();
-                self.owner = owner;
-            }
-            Kind::View => {
-                let (start, end) = (usize::from(op.pick), usize::from(op.amount));
-                let view = lease.view(start..end);
-                assert_eq!(view.is_ok(), start <= end && end <= self.len);
-                if let Ok(view) = view {
-                    assert_eq!(view.as_slice(), &lease.as_slice()[start..end]);
-                }
-            }
-            Kind::Cast => {
-                let whole = self.len.is_multiple_of(8);
-                assert_eq!(
-                    lease.typed::<u64>().map(<[u64]>::len).ok(),
-                    whole.then_some(self.len / 8)
-                );
-            }
-            _ => {}
-        }
-        assert_eq!(
-            (lease.len(), lease.slot(), lease.is_empty()),
-            (self.len, self.slot, self.len == 0)
-        );
-        if op.kind == Kind::Verify {
-            let part = lease.as_slice().chunks_exact(8).len() * 8;
-            assert!(stamp::is_whole(&lease.as_slice()[..part], self.owner), "still our own");
-        }
-    }
-
-    /// The whole slot is as this owner left it.
-    fn verify(&self, slot_bytes: usize) {
-        assert_eq!(self.lease.len(), self.len);
-        // SAFETY: I2, the lease owns all `slot_bytes` bytes of its slot, which are initialised; the
-        // length in use may be shorter.
-        let slot = unsafe { std::slice::from_raw_parts(self.lease.as_ptr(), slot_bytes) };
-        stamp::verify(slot, self.owner);
+        lease.set_tag(self.tags[tag]);
+        about.tag = Some(tag);
     }
 }
 
@@ -368,3 +350,5 @@ fn pick(number: u8, len: usize) -> Option<usize> {
 const SIZES: [usize; 6] = [64, 128, 192, 320, 512, 4096];
 /// Names of holders.
 const TAGS: [&str; 2] = ["camera", "encoder"];
+/// Slots that the sequences of one run may lose.
+const LOST_MAX: u64 = 100;

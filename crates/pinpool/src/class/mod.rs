@@ -4,7 +4,6 @@
 mod counts;
 mod homecoming;
 #[cfg(all(test, shuttle))]
-#[path = "../class_models.rs"]
 mod models;
 
 use std::ptr::NonNull;

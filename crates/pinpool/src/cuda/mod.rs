@@ -6,7 +6,7 @@ mod context;
 pub(crate) mod event;
 mod graph;
 mod host_slice;
-mod pages;
+pub(crate) mod pages;
 mod probe;
 mod stream;
 mod transfer;

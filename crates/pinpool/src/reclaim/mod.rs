@@ -39,6 +39,7 @@ use crossbeam::utils::CachePadded;
 use crate::attached::{AnyFence, Attached};
 use crate::error::Error;
 use crate::fence::FenceStatus;
+use crate::free_list::home_shard;
 use crate::slot::SlotState;
 #[cfg(any(feature = "cuda", test))]
 use crate::sync::AtomicU64;
@@ -169,19 +170,19 @@ impl Reclaim {
     pub(crate) fn pass(&self, home: &mut impl Home) {
         let Some(_outer) = Passing::begin() else { return };
         loop {
-            let sorted = self.sort(home);
+            while !self.sort(home) {}
             let mut moved = false;
-            for line in 0.. {
-                match self.probe_line(line, home) {
-                    Some(more) => moved |= more,
-                    None => break,
-                }
+            // Threads that miss at once begin at different lines: one answer settles a line for all.
+            let first = home_shard() as usize;
+            let count = self.lines().all.len();
+            for step in 0..count {
+                moved |= self.probe_line(first.wrapping_add(step) % count, home);
                 if home.enough() {
                     return;
                 }
             }
             // A slot with several fences may have moved to a line that was probed before.
-            if sorted && !moved {
+            if !moved {
                 return;
             }
         }
@@ -217,8 +218,8 @@ impl Reclaim {
         self.lines.lock()
     }
 
-    /// Moves a part of what was retired into the lines: enough to be worth the lock, and little
-    /// enough that others do not wait for it. True when all is sorted.
+    /// Moves a part of what was retired into the lines: little enough that others do not wait long for
+    /// the lock. True when all is sorted.
     fn sort(&self, home: &impl Home) -> bool {
         let mut lines = self.lines();
         if lines.unsorted == EMPTY {
@@ -257,14 +258,14 @@ impl Reclaim {
         EMPTY
     }
 
-    /// Probes one line. `None` past the last line; true if a slot moved to another line.
-    fn probe_line(&self, number: usize, home: &mut impl Home) -> Option<bool> {
+    /// Probes one line. True if a slot moved to another line.
+    fn probe_line(&self, number: usize, home: &mut impl Home) -> bool {
         let mut moved = false;
-        let mut gallop = self.lines().all.get(number)?.gallop();
+        let mut gallop = self.lines().all[number].gallop();
         loop {
             let probe = self.lines().all[number].probe(&mut gallop);
             let Some(probe) = probe else {
-                return Some(moved | self.send_home(number, home));
+                return moved | self.send_home(number, home);
             };
             match probe.fence.poll() {
                 Ok(FenceStatus::Pending) => {
@@ -280,7 +281,7 @@ impl Reclaim {
                     moved |= batch && self.send_home(number, home);
                     // A gallop is short and settles many; questions one by one may be one too many.
                     if batch && gallop.is_long() && home.enough() {
-                        return Some(moved);
+                        return moved;
                     }
                 }
                 Err(error) => self.give_up(number, probe, &error, home),
@@ -390,7 +391,7 @@ impl Drop for Passing {
 const EMPTY: u32 = u32::MAX;
 /// Nothing in the inbox, and the keeper sleeps.
 const ASLEEP: u32 = u32::MAX - 1;
-/// Slots that are sorted under one lock: about three microseconds' worth.
+/// Slots that are sorted under one lock: a few microseconds' worth.
 const SORTED_AT_ONCE: usize = 64;
 /// Slots that go home under one lock: enough to share its cost, few enough to be short.
 const BATCH: usize = 16;

@@ -5,7 +5,6 @@
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
 
 use super::*;
@@ -13,6 +12,8 @@ use crate::attached::{Attached, Order};
 use crate::bell::Bell;
 use crate::fence::{Fence, FenceError, ManualFence};
 use crate::free_list::{FreeList, Pop, Push};
+use crate::sync::AtomicUsize;
+use crate::sync::Ordering::Relaxed;
 use crate::waiters::{Waiters, Woken};
 
 /// A class without memory.

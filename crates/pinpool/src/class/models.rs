@@ -3,7 +3,6 @@
 //! Each step of each task is shuttle's choice, and a wake-up that is lost is a deadlock. A failure
 //! prints its schedule, and `MODEL_REPLAY` runs that one again.
 
-#[path = "class_models/world.rs"]
 mod world;
 
 use std::io::Write as _;

@@ -1,0 +1,205 @@
+//! The steady state costs nothing but instructions: a leasing thread makes no system call,
+//! allocates nothing, faults on no page and never sleeps. A seccomp filter, which kills at any
+//! call, proves the first; a counting allocator and the kernel's counts the rest. Each test runs
+//! alone in a child.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test reports by panicking, and its figures by printing"
+)]
+
+#[path = "steady/copies.rs"]
+mod copies;
+#[path = "steady/counting.rs"]
+mod counting;
+#[path = "steady/gate.rs"]
+mod gate;
+mod support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use pinpool::{BackendChoice, Lease, ManualFence, Pool, PoolBuilder, Tag};
+use pinpool_testkit::{child, proc};
+
+use counting::{Thread, allocations};
+
+/// Leases and drops per class and scenario.
+const CYCLES: usize = 1_000_000;
+/// Before anything is counted: each slot once, each thread-local once, each vector to its size.
+const WARM: usize = 10_000;
+/// Slots of each class.
+const SLOTS: usize = 4;
+/// Bytes leased: one class each.
+const SIZES: [usize; 2] = [64, 8192];
+/// Set in a child in whose cycles a system call is planted.
+const PLANTED: &str = "STEADY_PLANTED_CALL";
+
+fn builder() -> PoolBuilder {
+    let [small, large] = SIZES;
+    Pool::builder()
+        .env(false)
+        .backend(BackendChoice::Host)
+        .lock(proc::lock_mode_for((small + large) * SLOTS))
+        .class("small", small, SLOTS)
+        .class("large", large, SLOTS)
+}
+
+/// Cycles on one class. They report instead of panicking: a panic makes system calls.
+type Cycles = fn(&Pool, usize, Tag, usize) -> Result<(), &'static str>;
+
+const PLAIN: [(&str, Cycles); 3] = [
+    ("one slot warm", one_slot_warm),
+    ("emptied and refilled", emptied_and_refilled),
+    ("tagged", tagged),
+];
+
+fn one_slot_warm(pool: &Pool, bytes: usize, _: Tag, cycles: usize) -> Result<(), &'static str> {
+    for round in 0..cycles {
+        let mut lease = pool.try_lease(bytes).map_err(|_| "no slot")?;
+        lease.as_mut_slice()[0] = low_byte(round);
+    }
+    Ok(())
+}
+
+/// Takes the class empty, asks once more in vain, and gives all back.
+fn emptied_and_refilled(
+    pool: &Pool,
+    bytes: usize,
+    _: Tag,
+    cycles: usize,
+) -> Result<(), &'static str> {
+    for round in 0..cycles / SLOTS {
+        let mut held = [const { None::<Lease> }; SLOTS];
+        for place in &mut held {
+            let mut lease = pool.try_lease(bytes).map_err(|_| "no slot")?;
+            lease.as_mut_slice()[0] = low_byte(round);
+            *place = Some(lease);
+        }
+        if pool.try_lease(bytes).is_ok() {
+            return Err("one slot too many");
+        }
+    }
+    Ok(())
+}
+
+fn tagged(pool: &Pool, bytes: usize, tag: Tag, cycles: usize) -> Result<(), &'static str> {
+    for round in 0..cycles {
+        let mut lease = pool.try_lease(bytes).map_err(|_| "no slot")?;
+        lease.set_tag(tag);
+        lease.as_mut_slice()[0] = low_byte(round);
+    }
+    Ok(())
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "any byte will do")]
+fn low_byte(round: usize) -> u8 {
+    round as u8
+}
+
+/// All plain scenarios on all classes.
+fn plain(pool: &Pool, tag: Tag, cycles: usize) -> Result<(), &'static str> {
+    for (_, run) in PLAIN {
+        for bytes in SIZES {
+            run(pool, bytes, tag, cycles)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn plain_cycles_make_no_system_call() {
+    support::alone("plain_cycles_make_no_system_call", &[], || {
+        let pool = builder().open().unwrap();
+        let tag = pool.tag("decoder");
+        plain(&pool, tag, WARM).unwrap();
+        let planted = std::env::var_os(PLANTED).is_some();
+        gate::run(&[], || {
+            plain(&pool, tag, CYCLES)?;
+            if planted {
+                // SAFETY: asks for a number.
+                unsafe { libc::getppid() };
+            }
+            Ok(())
+        });
+    });
+}
+
+/// The gate can fail: the same cycles with one system call among them end in SIGSYS.
+#[test]
+fn a_planted_system_call_is_killed() {
+    let command = child::command("plain_cycles_make_no_system_call", &[(PLANTED, "1")]);
+    let output = child::finish(command, Duration::from_secs(300));
+    assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{}", child::describe(&output));
+}
+
+#[test]
+fn plain_cycles_allocate_nothing_fault_on_nothing_and_never_sleep() {
+    support::alone("plain_cycles_allocate_nothing_fault_on_nothing_and_never_sleep", &[], || {
+        let pool = builder().open().unwrap();
+        let tag = pool.tag("decoder");
+        plain(&pool, tag, WARM).unwrap();
+        for (name, run) in PLAIN {
+            for bytes in SIZES {
+                // The kernel may take a page away for a moment on its own account, to move it or to
+                // see who uses it: what the cycles cost, they cost every time.
+                let quiet = (0..3).any(|_| {
+                    let (before, allocated) = (Thread::now(), allocations());
+                    run(&pool, bytes, tag, CYCLES).unwrap();
+                    assert_eq!(allocations() - allocated, 0, "{name}, {bytes} bytes");
+                    Thread::now() == before
+                });
+                assert!(quiet, "{name}, {bytes} bytes: it faults or sleeps");
+            }
+        }
+    });
+}
+
+/// Leases that retire behind a fence which is complete: a miss, or the keeper, brings them home.
+fn retired(pool: &Pool, done: &ManualFence, cycles: usize) -> Result<(), &'static str> {
+    for round in 0..cycles {
+        for bytes in SIZES {
+            let mut lease = pool.try_lease(bytes).map_err(|_| "a complete slot is not found")?;
+            lease.as_mut_slice()[0] = low_byte(round);
+            lease.retire_after(done.clone());
+        }
+    }
+    Ok(())
+}
+
+/// What a retirement allocates is the box that its fence is kept in, once.
+#[test]
+fn a_retired_lease_allocates_its_fence_and_no_more() {
+    support::alone("a_retired_lease_allocates_its_fence_and_no_more", &[], || {
+        let pool = builder().open().unwrap();
+        let done = ManualFence::new();
+        done.complete();
+        retired(&pool, &done, WARM).unwrap();
+        let (before, allocated) = (Thread::now(), allocations());
+        retired(&pool, &done, CYCLES).unwrap();
+        let allocated = allocations() - allocated;
+        let leases = (CYCLES * SIZES.len()) as u64;
+        println!("{leases} leases, {allocated} allocations, {:?} since {before:?}", Thread::now());
+        assert_eq!(allocated, leases);
+    });
+}
+
+/// The system calls that remain are those of locks: a miss looks through the retired slots and may
+/// meet the keeper there, as may the allocator.
+#[test]
+fn retired_leases_make_no_system_call_but_for_locks() {
+    // The C library's heap is made large at once and stays so: else it would grow now and then.
+    let heap = [("MALLOC_TOP_PAD_", "67108864"), ("MALLOC_TRIM_THRESHOLD_", "1073741824")];
+    support::alone("retired_leases_make_no_system_call_but_for_locks", &heap, || {
+        let pool = builder().open().unwrap();
+        let done = ManualFence::new();
+        done.complete();
+        retired(&pool, &done, WARM).unwrap();
+        // The clock is read without a call where the kernel trusts its counter; not on every
+        // virtual machine.
+        let allowed = [libc::SYS_futex, libc::SYS_sched_yield, libc::SYS_clock_gettime];
+        gate::run(&allowed, || retired(&pool, &done, CYCLES));
+    });
+}
