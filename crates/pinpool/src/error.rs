@@ -81,8 +81,8 @@ pub enum Error {
 
     /// A copy's two sides do not match.
     #[error(
-        "cannot copy {source_len} elements into a buffer of {target_len}; use `set_len` or a \
-             larger buffer"
+        "cannot copy {source_len} elements into a buffer of {target_len}; use `set_len`, a part, or \
+         a larger buffer or range"
     )]
     CopyLength {
         /// Elements to copy.
@@ -90,6 +90,13 @@ pub enum Error {
         /// Elements there is room for.
         target_len: usize,
     },
+
+    /// Device memory and stream belong to different contexts: the memory could be freed under the copy.
+    #[error(
+        "the device memory and the stream belong to different contexts: copy on a stream of the \
+         memory's own context"
+    )]
+    OtherContext,
 
     /// The stream is being captured into a graph, where the copy would run again at each launch,
     /// long after the lease went home.
@@ -319,6 +326,9 @@ impl fmt::Display for LeaseError {
                 "no class holds {requested} bytes: the largest slot is {largest} bytes; add a \
                  [[class]] of that size"
             ),
+            Self::Exhausted(exhausted) if exhausted.quarantined == exhausted.slots => {
+                write!(f, "{exhausted}; none can come back: open a new pool")
+            }
             Self::Exhausted(exhausted) => {
                 write!(
                     f,
@@ -357,7 +367,7 @@ impl fmt::Display for Exhausted {
         )?;
         match self.quarantined {
             0 => Ok(()),
-            lost => write!(f, ", {lost} quarantined after a failed copy"),
+            lost => write!(f, ", {lost} quarantined after failed work"),
         }
     }
 }

@@ -72,7 +72,9 @@ impl Fence for Lost {
 
 /// A fence that is completed by a call. Its clones are one fence.
 ///
-/// If nobody ever completes it, its slot stays in flight for ever.
+/// Completing it wakes nobody: the pool asks, at the latest a millisecond or so after the work was
+/// over, and much sooner while somebody waits for a slot. If nobody ever completes it, its slot stays
+/// in flight for ever.
 ///
 /// ```
 /// use pinpool::{LockMode, ManualFence, Pool};
@@ -116,7 +118,11 @@ impl ManualFence {
     /// Nobody will ever know whether the work is over: the slot is lost. A complete fence stays
     /// complete.
     pub fn fail(&self, text: impl Into<Cow<'static, str>>) {
-        *self.0.reason.lock() = Some(FenceError::new(text));
+        let mut reason = self.0.reason.lock();
+        if reason.is_none() {
+            *reason = Some(FenceError::new(text));
+        }
+        drop(reason);
         self.settle(FAILED);
     }
 
@@ -166,6 +172,7 @@ mod tests {
         assert_eq!(fence.poll(), Ok(FenceStatus::Complete));
         let failed = ManualFence::new();
         failed.fail("cable pulled");
+        failed.fail("and again");
         failed.complete();
         assert!(!failed.is_complete());
         assert_eq!(failed.poll(), Err(FenceError::new("cable pulled")));

@@ -26,7 +26,6 @@ pub struct InFlight<T: Pod = u8> {
 }
 
 /// Why [`InFlight::try_take`] gave no lease.
-#[derive(Debug)]
 pub enum TryTakeError<T: Pod = u8> {
     /// The work is not over: here is the rest of the wait.
     Pending(InFlight<T>),
@@ -55,6 +54,13 @@ impl<T: Pod> InFlight<T> {
         debug_assert!(lease.state().is_used(), "work in flight has a fence (I3)");
         lease.class_ref().get().depart();
         Self { lease: ManuallyDrop::new(lease) }
+    }
+
+    /// Locks the bytes away until `fence` is complete as well: for a buffer that goes to a GPU and to
+    /// a network card at once.
+    pub fn also_until(self, fence: impl Fence) -> Self {
+        self.lease.attach(Attached::user(fence));
+        self
     }
 
     /// Waits until the work is over and gives the lease back.
@@ -140,7 +146,7 @@ impl<T: Pod> Drop for InFlight<T> {
 /// The future of a lease in flight, from [`IntoFuture`].
 ///
 /// The pool's keeper wakes the task; no runtime is needed. Dropping the future drops the lease in
-/// flight, as ever.
+/// flight, as ever. Polled again after it was ready, it stays pending.
 #[derive(Debug)]
 pub struct Landing<T: Pod = u8> {
     /// `None` after the future was ready.
@@ -174,6 +180,34 @@ impl<T: Pod> Future for Landing<T> {
         }
         self.flight = Some(flight);
         Poll::Pending
+    }
+}
+
+impl<T: Pod> fmt::Debug for TryTakeError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pending(flight) => f.debug_tuple("Pending").field(flight).finish(),
+            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
+        }
+    }
+}
+
+impl<T: Pod> fmt::Display for TryTakeError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pending(_) => f.write_str("the work is not over yet"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<T: Pod> std::error::Error for TryTakeError<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Pending(_) => None,
+            // Displayed as the error itself.
+            Self::Failed(error) => error.source(),
+        }
     }
 }
 

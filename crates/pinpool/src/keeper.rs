@@ -130,10 +130,11 @@ impl Rounds {
             let due = class.get().due(now)?.0;
             let urgent = closing || class.get().is_waited();
             let most = if due < LATE { URGENT_MAX } else { LAZY };
-            Some(if urgent { due.min(most) } else { LAZY })
+            // Work that does not end is asked less and less.
+            Some(if urgent { due.min(most) } else { due.clamp(LAZY, LAZY_MAX) })
         });
-        let tasks = (!self.shared.wakers.is_empty()).then_some(TASKS);
-        per_class.chain(tasks).min()
+        let tasks = self.shared.wakers.youngest(now);
+        per_class.chain(tasks.map(|awaited| (awaited / 16).clamp(TASKS, LAZY))).min()
     }
 }
 
@@ -148,6 +149,8 @@ const NAME: &str = "pinpool-keeper";
 const STACK_BYTES: usize = 512 << 10;
 /// Between rounds while nobody waits: free slots remain, or whoever misses looks itself.
 const LAZY: Duration = Duration::from_millis(1);
+/// The same for work that takes long, or that may be stuck.
+const LAZY_MAX: Duration = Duration::from_millis(20);
 /// How long it stays up after the last slot came home.
 const LINGER: Duration = Duration::from_millis(100);
 /// The longest pause between rounds while somebody waits, unless the work should have been over
@@ -156,5 +159,5 @@ const URGENT_MAX: Duration = Duration::from_micros(100);
 const LATE: Duration = Duration::from_millis(2);
 /// Between questions without a sleep: asking takes a third of a microsecond.
 const SPINS: u32 = 20;
-/// Between rounds while tasks await copies.
+/// Between rounds while tasks await work, at first; later a sixteenth of the time awaited.
 const TASKS: Duration = Duration::from_micros(20);

@@ -112,7 +112,8 @@ impl<T: Pod> Lease<T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The first element's address. Whoever uses it sees to work in flight themselves.
+    /// The first element's address. Work of others that is given it is invisible to the pool until
+    /// `record_use` tells of it.
     #[inline]
     pub fn as_ptr(&self) -> *const T {
         self.start.as_ptr()
@@ -244,8 +245,8 @@ impl<T: Pod> Lease<T> {
     /// The address at which a GPU reads and writes this memory in place, without a copy. `None`
     /// where no GPU can.
     ///
-    /// A kernel that uses the address must be complete before the lease is dropped: the pool cannot
-    /// see it.
+    /// A kernel that uses the address is invisible to the pool: tell it with `record_use` behind the
+    /// launch, or wait for the kernel before the lease is dropped.
     pub fn device_ptr(&self) -> Option<u64> {
         self.class.get().device_address(self.taken.slot)
     }

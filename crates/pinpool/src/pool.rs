@@ -66,6 +66,9 @@ pub struct CloseReport {
     pub still_out: Vec<(ClassName, usize)>,
     /// The slots of these that no holder has any more, but whose work is not over, the longest first.
     pub in_flight: Vec<StuckSlot>,
+    /// How many of the slots that are out are quarantined after failed work: they never come home, and
+    /// their slabs stay mapped until the process ends.
+    pub quarantined: u64,
     /// Slabs not given back yet: some of their slots are out, or a thread is unpinning them.
     pub slabs_left: usize,
     /// Bytes whose unpin or unmap failed; they stay mapped until the process ends.
@@ -96,16 +99,19 @@ impl fmt::Display for CloseReport {
         if self.is_complete() {
             return f.write_str("closed, all memory given back");
         }
-        write!(f, "{} slabs are not given back yet", self.slabs_left)?;
+        write!(f, "{} slabs are not given back", self.slabs_left)?;
         for (class, slots) in &self.still_out {
             write!(f, "; class '{class}': {slots} slots are out")?;
         }
         for stuck in self.in_flight.iter().take(STUCK_SHOWN) {
             let StuckSlot { class, slot, age } = stuck;
-            write!(f, "; slot {slot} of '{class}' is in flight since {age:.1?}")?;
+            write!(f, "; slot {slot} of '{class}' has been in flight for {age:.1?}")?;
         }
         if let Some(more) = self.in_flight.len().checked_sub(STUCK_SHOWN).filter(|more| *more > 0) {
             write!(f, " and {more} more")?;
+        }
+        if self.quarantined > 0 {
+            write!(f, "; {} of them are quarantined and will never come home", self.quarantined)?;
         }
         match self.stuck_bytes {
             0 => Ok(()),
@@ -193,7 +199,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As [`Self::try_lease`], but never `Exhausted`.
+    /// As [`Self::try_lease`], but `Exhausted` only when every slot of the class is quarantined: none
+    /// will come back.
     pub fn lease(&self, len: usize) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
         class.take(Instant::now(), None).map(|taken| Lease::new(class, taken, len))
@@ -203,7 +210,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As [`Self::try_lease`], with [`LeaseError::Timeout`] in place of `Exhausted`.
+    /// As [`Self::lease`], and [`LeaseError::Timeout`].
     pub fn lease_timeout(&self, len: usize, timeout: Duration) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
         let now = Instant::now();
@@ -337,7 +344,14 @@ impl Pool {
             .map(|(class, Stuck { slot, age })| StuckSlot { class, slot, age })
             .collect();
         in_flight.sort_by_key(|stuck| std::cmp::Reverse(stuck.age));
-        CloseReport { still_out, in_flight, slabs_left, stuck_bytes: handle.shared.stuck_bytes() }
+        let lost = handle.classes.iter().map(|class| u64::from(class.get().census().quarantined));
+        CloseReport {
+            still_out,
+            in_flight,
+            quarantined: lost.sum(),
+            slabs_left,
+            stuck_bytes: handle.shared.stuck_bytes(),
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use std::ops::RangeBounds;
 
 use bytemuck::Pod;
 
-use crate::error::{ClassName, LeaseError};
-use crate::fence::FenceStatus;
+use crate::attached::Attached;
+use crate::error::{ClassName, Error, LeaseError};
+use crate::fence::{Fence, FenceStatus};
 use crate::lease::Lease;
 use crate::size_class::ClassId;
 use crate::view::LeaseView;
@@ -74,6 +75,21 @@ impl<T: Pod> SharedLease<T> {
     /// The slot's number within its class.
     pub fn slot(&self) -> u32 {
         self.lease.slot()
+    }
+
+    /// Lets go of this clone. The slot does not come home before `fence` is complete as well.
+    pub fn retire_after(self, fence: impl Fence) {
+        self.lease.attach(Attached::user(fence));
+    }
+
+    /// Waits for the copies from this lease, and other work on it, that the pool knows of by now.
+    ///
+    /// # Errors
+    ///
+    /// Some of it failed. The slot will be quarantined.
+    pub fn wait(&self) -> Result<(), Error> {
+        let used = self.lease.state().all(|_| true);
+        used.iter().try_for_each(|attached| attached.fence.wait())
     }
 
     /// The lease again, to write to: if this is the last clone and no copy is in flight.

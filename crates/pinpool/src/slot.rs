@@ -159,6 +159,11 @@ impl SlotState {
         self.fences.lock().iter().find(|attached| wanted(attached)).cloned()
     }
 
+    /// All fences that `wanted` picks; they stay attached. The caller holds the slot.
+    pub(crate) fn all(&self, wanted: impl Fn(&Attached) -> bool) -> Vec<Attached> {
+        self.fences.lock().iter().filter(|attached| wanted(attached)).cloned().collect()
+    }
+
     /// Takes a fence off that is complete and that nobody borrows. The caller holds the slot.
     pub(crate) fn remove(&self, fence: &AnyFence) -> Option<Attached> {
         let mut fences = self.fences.lock();

@@ -53,11 +53,12 @@ pub struct ClassStats {
     pub slots: u32,
     /// Slots that can be leased now; of a closed pool, those that came home.
     pub free: u32,
-    /// Slots held by leases.
+    /// Slots held by leases, whatever work uses them meanwhile.
     pub leased: u32,
-    /// Slots with a copy in flight.
+    /// Slots in flight: locked away by an [`InFlight`](crate::InFlight), or without a holder and with
+    /// work on them that was not seen to be over yet.
     pub in_flight: u32,
-    /// Slots out of use for good, because nobody knows whether a copy still touches them.
+    /// Slots out of use for good, because nobody knows whether work still touches them.
     pub quarantined: u32,
     /// How long the oldest work on a slot has been going on: of copies that somebody holds, of leases
     /// that were dropped before their work was over, and of leases that were told of a use.

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 
 use crate::attached::Attached;
 #[cfg(feature = "cuda")]
-use crate::attached::Order;
+use crate::attached::{AnyFence, Order};
 use crate::class::ClassRef;
 use crate::error::{Error, LeaseError};
 
@@ -73,15 +73,28 @@ impl SlotOf {
         }
     }
 
-    /// Waits for work on other streams than `stream` that a new use must come behind: what writes
-    /// the bytes, and if the new use writes them, all. Work on one stream is in order.
+    /// Puts a new use on `stream` behind work on other streams: behind what writes the bytes, and if
+    /// the new use writes them, behind all. Work on one stream is in order. `order` may have the
+    /// stream wait for a fence; where it says that it did not, this waits.
     #[cfg(feature = "cuda")]
-    pub(crate) fn wait_for_others(self, stream: u64, writes: bool) -> Result<(), Error> {
-        if !self.class.get().slot_state(self.slot).is_used() {
+    pub(crate) fn come_behind_others(
+        self,
+        stream: u64,
+        writes: bool,
+        order: impl Fn(&AnyFence) -> bool,
+    ) -> Result<(), Error> {
+        let state = self.class.get().slot_state(self.slot);
+        if !state.is_used() {
             return Ok(());
         }
         let other = |order: Order| order.stream != stream || stream == Order::NO_STREAM;
-        self.wait_for(|used| (writes || used.writes) && other(used.order))
+        for used in state.all(|used| (writes || used.writes) && other(used.order)) {
+            if !order(&used.fence) {
+                used.fence.wait()?;
+                self.take_off(used);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) enum Woken {
     TimedOut,
     /// The pool closed.
     Closed,
+    /// No slot can come home any more.
+    Hopeless,
 }
 
 impl Waiters {
@@ -34,12 +36,14 @@ impl Waiters {
     }
 
     /// Sleeps until a slot is free, the deadline passes or the list closes. `announced` is called
-    /// once the list is watched, without a lock: what comes home later wakes this sleeper.
+    /// once the list is watched, without a lock: what comes home later wakes this sleeper. Once
+    /// `hopeless` is true, and [`Self::wake_all`] was called, nobody sleeps.
     pub(crate) fn wait<M>(
         &self,
         list: &FreeList<M>,
         deadline: Option<Instant>,
         announced: impl FnOnce(),
+        hopeless: impl Fn() -> bool,
     ) -> Woken {
         let mut asleep = self.asleep.lock();
         if *asleep == 0 {
@@ -55,6 +59,7 @@ impl Waiters {
                 Pop::Slot { slot, .. } => break Woken::Slot(slot),
                 Pop::Closed => break Woken::Closed,
                 Pop::Empty if timed_out => break Woken::TimedOut,
+                Pop::Empty if hopeless() => break Woken::Hopeless,
                 Pop::Empty => timed_out = self.ready.wait(&mut asleep, deadline),
             }
         };
@@ -74,6 +79,13 @@ impl Waiters {
         if *asleep > 0 {
             self.ready.notify_one();
         }
+    }
+
+    /// Wakes all sleepers.
+    pub(crate) fn wake_all(&self) {
+        // Taken once: no sleeper is between its last look and its sleep then.
+        drop(self.asleep.lock());
+        self.ready.notify_all();
     }
 
     /// Closes the list while no sleeper is between its last look and its sleep, then wakes all.
@@ -117,7 +129,7 @@ mod models {
             let Pop::Slot { slot, .. } = shared.0.pop() else { unreachable!("one is free") };
             let sleeper = {
                 let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || shared.1.wait(&shared.0, None, || ()))
+                loom::thread::spawn(move || shared.1.wait(&shared.0, None, || (), || false))
             };
             give_back(&shared.0, &shared.1, slot);
             assert_eq!(sleeper.join().ok(), Some(Woken::Slot(slot)));
@@ -140,7 +152,7 @@ mod models {
             let sleepers: Vec<_> = (0..2)
                 .map(|_| {
                     let shared = Arc::clone(&shared);
-                    loom::thread::spawn(move || shared.1.wait(&shared.0, None, || ()))
+                    loom::thread::spawn(move || shared.1.wait(&shared.0, None, || (), || false))
                 })
                 .collect();
             for slot in taken {
@@ -160,7 +172,7 @@ mod models {
             assert!(matches!(shared.0.pop(), Pop::Slot { .. }));
             let sleeper = {
                 let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || shared.1.wait(&shared.0, None, || ()))
+                loom::thread::spawn(move || shared.1.wait(&shared.0, None, || (), || false))
             };
             assert_eq!(shared.1.close(&shared.0, |taken| taken), Some(0));
             assert_eq!(sleeper.join().ok(), Some(Woken::Closed));

@@ -1,6 +1,7 @@
 //! Tasks that await fences; it asks the fences when the keeper says so.
 
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use crate::attached::AnyFence;
 use crate::fence::FenceStatus;
@@ -14,6 +15,7 @@ pub(crate) struct Wakers(Mutex<Vec<Awaited>>);
 struct Awaited {
     fence: AnyFence,
     task: Waker,
+    since: Instant,
 }
 
 impl Wakers {
@@ -27,7 +29,8 @@ impl Wakers {
         let mut list = self.0.lock();
         let known = list.iter().position(|awaited| awaited.fence.is(&fence));
         let old = known.map(|at| list.swap_remove(at));
-        list.push(Awaited { fence, task });
+        let since = old.as_ref().map_or_else(Instant::now, |old| old.since);
+        list.push(Awaited { fence, task, since });
         drop(list);
         // A waker's destructor is foreign code (I17). The fence is the new entry's, too.
         drop(old);
@@ -42,8 +45,10 @@ impl Wakers {
         drop(old);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+    /// How long the youngest of the awaited fences has been awaited.
+    pub(crate) fn youngest(&self, now: Instant) -> Option<Duration> {
+        let list = self.0.lock();
+        list.iter().map(|awaited| now.saturating_duration_since(awaited.since)).min()
     }
 
     /// Asks every fence once and wakes the tasks of those that are over or failed; `recycle` takes
@@ -63,7 +68,7 @@ impl Wakers {
             let over = place.map(|place| list.swap_remove(place));
             drop(list);
             drop(fence);
-            if let Some(Awaited { fence, task }) = over {
+            if let Some(Awaited { fence, task, .. }) = over {
                 recycle(fence);
                 task.wake();
             }

@@ -13,6 +13,8 @@
 
 #[path = "gpu/checks.rs"]
 mod checks;
+#[path = "gpu/company.rs"]
+mod company;
 #[path = "gpu/driver_faults.rs"]
 mod driver_faults;
 #[path = "gpu/faults.rs"]
@@ -73,6 +75,7 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Alone(1), interop::ALL),
     (Real::Never, interop::ON_SOFTWARE),
     (Real::Alone(1), graphs::ALL),
+    (Real::Alone(1), company::ALL),
     (Real::Alone(1), storms::ALL),
     (Real::Alone(1), lost::ALL),
     (Real::Never, driver_faults::ON_SOFTWARE),

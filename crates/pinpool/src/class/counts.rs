@@ -125,6 +125,9 @@ impl Class {
         // First: a slot in between counts as leased, never twice.
         self.counters.landed.fetch_add(1, Ordering::AcqRel);
         let count = self.counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
+        if self.is_lost() {
+            self.waiters.wake_all();
+        }
         // A lost device fails every fence: the first ones are told, then fewer and fewer.
         if count <= 4 || count.is_power_of_two() {
             tracing::error!(%error, class = %self.name, slot, count, "slot quarantined");
@@ -136,6 +139,11 @@ impl Class {
         let landed = self.counters.landed.load(Ordering::Acquire);
         let departed = self.counters.departed.load(Ordering::Acquire);
         clamp(departed.saturating_sub(landed), self.slots)
+    }
+
+    /// Every slot is quarantined: none can be leased any more.
+    pub(super) fn is_lost(&self) -> bool {
+        self.quarantined() >= self.slots
     }
 
     /// Some slot was in flight once.

@@ -230,7 +230,9 @@ impl ClassRef {
         deadline: Option<Instant>,
     ) -> Result<Taken, LeaseError> {
         match self.try_take() {
-            Err(LeaseError::Exhausted(_)) => self.take_waiting(since, deadline),
+            Err(LeaseError::Exhausted(_)) if !self.get().is_lost() => {
+                self.take_waiting(since, deadline)
+            }
             settled => settled,
         }
     }
@@ -247,9 +249,10 @@ impl ClassRef {
                 class.shared.bell.ring();
             }
         };
-        match class.waiters.wait(&class.list, deadline, announced) {
+        match class.waiters.wait(&class.list, deadline, announced, || class.is_lost()) {
             Woken::Slot(slot) => Ok(class.taken(slot)),
             Woken::Closed => Err(LeaseError::Closed),
+            Woken::Hopeless => Err(LeaseError::Exhausted(class.exhausted())),
             Woken::TimedOut => {
                 class.counters.timeouts.fetch_add(1, Ordering::Relaxed);
                 Err(LeaseError::Timeout { exhausted: class.exhausted(), waited: since.elapsed() })

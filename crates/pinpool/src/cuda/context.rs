@@ -112,6 +112,11 @@ pub(super) fn failed(call: &'static str, error: DriverError) -> Error {
         | sys::CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
             "the CUDA context is gone: close the pool before resetting the device"
         }
+        sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+        | sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION => {
+            "the capture is ruined: cudarc's event tracking must be off (see \
+             `CudaContext::disable_event_tracking`) when device memory for graphs is allocated"
+        }
         _ => "",
     };
     Error::Driver { call, code: code(error), advice }

@@ -12,7 +12,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sy
 use super::context::{Bound, Unrestricted, failed, note_failure};
 use super::probe::function;
 use crate::error::Error;
-use crate::fence::{FenceError, FenceStatus};
+use crate::fence::{Fence, FenceError, FenceStatus};
 use crate::sync::Mutex;
 
 /// One driver event. It belongs to the context it was made in.
@@ -51,6 +51,13 @@ impl Event {
     /// Whether what was recorded is complete.
     pub(crate) fn poll(&self) -> Result<FenceStatus, Error> {
         query(&self.context, self.raw)
+    }
+
+    /// Makes `stream` wait for what was recorded; the host goes on.
+    pub(super) fn hold_up(&self, stream: sys::CUstream) -> Result<(), DriverError> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: event and stream are alive.
+        unsafe { result::stream::wait_event(stream, self.raw, flags) }
     }
 }
 
@@ -147,6 +154,14 @@ fn elapsed(event: sys::CUevent) -> Result<(), DriverError> {
     let mut millis = 0.0;
     // SAFETY: the event is alive; the driver writes one number.
     unsafe { function(&raw mut millis, event, event) }.result()
+}
+
+/// An event that the caller records, right behind the work that uses the slot. One that was never
+/// recorded counts as complete.
+impl Fence for CudaEvent {
+    fn poll(&self) -> Result<FenceStatus, FenceError> {
+        query(self.context(), self.cu_event()).map_err(|error| FenceError::new(error.to_string()))
+    }
 }
 
 /// Calls the driver with `context` current, and so that no capture anywhere minds.

@@ -1,5 +1,6 @@
 //! Leases in CUDA graphs: a graph reads and writes them at each launch, so it and they stay together.
 
+use std::cell::Cell;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -9,23 +10,51 @@ use cudarc::driver::{CudaGraph, CudaStream, DevicePtr, DevicePtrMut, result};
 
 use super::context::{Bound, failed};
 use super::stream::{Ready, is_capturing};
-use super::transfer::{DeviceMemory, check_len, follow};
+use super::transfer::{DeviceMemory, check_context, check_len, follow};
+use crate::attached::AnyFence;
 use crate::error::Error;
 use crate::fence::FenceError;
 use crate::lease::Lease;
 
 /// A lease that copies may be captured from and to, for a graph that uses it at each launch.
 ///
-/// Give it to [`HeldGraph::new`] together with the graph. Dropping it instead loses its slot: the
-/// graph may have captured it, and nobody can know when the graph is launched last. The slot is
-/// quarantined then, and that is logged.
+/// Give it to [`HeldGraph::new`] together with the graph. Dropping it after a copy was captured loses
+/// its slot: nobody can know when the graph is launched last. The slot is quarantined then, and that
+/// is logged.
 ///
 /// cudarc's event tracking must be off for the device memory of a captured copy (see
 /// `CudaContext::disable_event_tracking`): the events that it would wait for lie outside the capture.
+///
+/// ```no_run
+/// use pinpool::cuda::HeldGraph;
+/// use pinpool::cudarc::driver::sys;
+/// # fn graph(pool: pinpool::Pool) -> Result<(), Box<dyn std::error::Error>> {
+/// let context = pool.cuda_context().ok_or("no GPU")?;
+/// // SAFETY: one stream uses the memory below, so that nothing needs cudarc's events.
+/// unsafe { context.disable_event_tracking() };
+/// let stream = context.new_stream()?;
+/// let mut on_device = stream.alloc_zeros::<u8>(4096)?;
+/// stream.synchronize()?;
+///
+/// let hold = pool.lease(4096)?.hold_for_graph();
+/// stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+/// hold.upload(&stream, &mut on_device)?;
+/// let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0))?.ok_or("nothing was captured")?;
+/// // SAFETY: `hold` was captured into this graph only.
+/// let mut held = unsafe { HeldGraph::new(graph, &stream, vec![hold]) };
+///
+/// for number in 0..10 {
+///     held.write(0).ok_or("one lease")?.fill(number); // waits for the last launch
+///     held.launch()?;
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping a hold loses its slot: bind it to its graph with HeldGraph::new"]
 pub struct GraphHold<T: Pod = u8> {
-    /// Taken out once: by `HeldGraph::new`.
+    /// Taken out once: by `HeldGraph::new`, `release` or drop.
     lease: ManuallyDrop<Lease<T>>,
+    /// Some graph may use it.
+    captured: Cell<bool>,
 }
 
 impl<T: Pod> Lease<T> {
@@ -33,7 +62,7 @@ impl<T: Pod> Lease<T> {
     /// knows of.
     pub fn hold_for_graph(mut self) -> GraphHold<T> {
         let _ = self.as_mut_slice();
-        GraphHold { lease: ManuallyDrop::new(self) }
+        GraphHold { lease: ManuallyDrop::new(self), captured: Cell::new(false) }
     }
 }
 
@@ -49,11 +78,13 @@ impl<T: Pod> GraphHold<T> {
         target: &mut D,
     ) -> Result<(), Error> {
         check_len(self.lease.len(), target.len())?;
+        check_context(target.stream(), stream)?;
         let _bound = self.ready(stream)?;
         let (address, _recorded) = target.device_ptr_mut(stream);
         // SAFETY: the lease is pinned and stays with the graph (I3); the target is the user's, who
         // owns the graph and its device memory alike.
         unsafe { result::memcpy_htod_async(address, self.lease.as_slice(), stream.cu_stream()) }
+            .map(|()| self.captured.set(true))
             .map_err(|error| failed("cuMemcpyHtoDAsync", error))
     }
 
@@ -68,12 +99,30 @@ impl<T: Pod> GraphHold<T> {
         stream: &Arc<CudaStream>,
     ) -> Result<(), Error> {
         check_len(source.len(), self.lease.len())?;
+        check_context(source.stream(), stream)?;
         let _bound = self.ready(stream)?;
         let (address, _recorded) = source.device_ptr(stream);
         let part = &mut self.lease.as_mut_slice()[..source.len()];
         // SAFETY: as `upload`.
         unsafe { result::memcpy_dtoh_async(part, address, stream.cu_stream()) }
+            .map(|()| self.captured.set(true))
             .map_err(|error| failed("cuMemcpyDtoHAsync", error))
+    }
+
+    /// The lease again.
+    ///
+    /// # Safety
+    ///
+    /// No graph that was captured with this hold exists any more, and none of its launches runs: say,
+    /// because the capture failed.
+    pub unsafe fn release(self) -> Lease<T> {
+        self.into_lease()
+    }
+
+    fn into_lease(self) -> Lease<T> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so the lease is taken out once.
+        unsafe { ManuallyDrop::take(&mut this.lease) }
     }
 
     fn ready(&self, stream: &CudaStream) -> Result<Bound, Error> {
@@ -91,6 +140,11 @@ impl<T: Pod> GraphHold<T> {
 
 impl<T: Pod> Drop for GraphHold<T> {
     fn drop(&mut self) {
+        if !self.captured.get() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.lease) };
+            return;
+        }
         let error = Error::Fence(FenceError::new("its hold was dropped and a graph may use it"));
         self.lease.class_ref().get().depart();
         // The lease itself is never dropped: its slot stays out, and its slab mapped.
@@ -100,7 +154,7 @@ impl<T: Pod> Drop for GraphHold<T> {
 
 /// A captured graph with the leases that it reads and writes.
 ///
-/// Between launches [`Self::leases_mut`] reaches them: their accessors wait for the launches so far.
+/// Between launches [`Self::leases`] and [`Self::write`] reach them, and wait for the launches so far.
 /// Dropping it destroys the graph, and the slots come home after its last launch.
 pub struct HeldGraph<T: Pod = u8> {
     /// Before the leases: nothing can launch it once they are on their way home.
@@ -123,12 +177,8 @@ impl<T: Pod> HeldGraph<T> {
         stream: &Arc<CudaStream>,
         holds: Vec<GraphHold<T>>,
     ) -> Self {
-        let leases = holds.into_iter().map(|hold| {
-            let mut hold = ManuallyDrop::new(hold);
-            // SAFETY: `hold` is not dropped, so the lease is taken out once.
-            unsafe { ManuallyDrop::take(&mut hold.lease) }
-        });
-        Self { graph, stream: Arc::clone(stream), leases: leases.collect() }
+        let leases = holds.into_iter().map(GraphHold::into_lease).collect();
+        Self { graph, stream: Arc::clone(stream), leases }
     }
 
     /// Launches the graph and returns while it runs.
@@ -141,7 +191,8 @@ impl<T: Pod> HeldGraph<T> {
         let stream = self.stream.cu_stream();
         let ready = self.leases.iter().map(|lease| {
             let ready = Ready::new(lease.class_ref(), self.stream.context(), stream)?;
-            lease.slot_of().wait_for_others(ready.id(), true)?;
+            let order = |fence: &AnyFence| ready.order_behind(fence);
+            lease.slot_of().come_behind_others(ready.id(), true, order)?;
             Ok(ready)
         });
         let ready = ready.collect::<Result<Vec<_>, Error>>()?;
@@ -161,14 +212,15 @@ impl<T: Pod> HeldGraph<T> {
         outcome
     }
 
-    /// The leases, in the order in which they were bound.
+    /// The leases, to read, in the order in which they were bound.
     pub fn leases(&self) -> &[Lease<T>] {
         &self.leases
     }
 
-    /// The leases, to write between launches.
-    pub fn leases_mut(&mut self) -> &mut [Lease<T>] {
-        &mut self.leases
+    /// The elements of one lease, to write between launches. Waits for the launches so far. `None` past
+    /// the last lease.
+    pub fn write(&mut self, index: usize) -> Option<&mut [T]> {
+        self.leases.get_mut(index).map(Lease::as_mut_slice)
     }
 
     /// Destroys the graph and gives the leases back. Their accessors wait for its last launch.

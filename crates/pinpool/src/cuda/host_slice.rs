@@ -144,7 +144,7 @@ fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<
         return SyncOnDrop::Record(None);
     }
     let id = stream_id(stream.cu_stream());
-    if let Err(error) = slot.wait_for_others(id, writes) {
+    if let Err(error) = slot.come_behind_others(id, writes, |_| false) {
         tracing::error!(%error, slot = slot.slot, "work on a lease failed");
     }
     drop_complete(slot);

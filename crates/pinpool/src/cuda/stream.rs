@@ -55,6 +55,15 @@ impl Ready {
         self.id
     }
 
+    /// Has the stream wait for a fence. False if it cannot: only events of ours are known to be
+    /// recorded.
+    pub(super) fn order_behind(&self, fence: &AnyFence) -> bool {
+        match fence {
+            AnyFence::Event(event) => event.hold_up(self.stream).is_ok(),
+            AnyFence::Interop(_) | AnyFence::User(_) => false,
+        }
+    }
+
     /// Records the event behind what was queued, as a fence for a slot of `class`.
     pub(super) fn record(self, class: ClassRef, writes: bool) -> Result<Attached, Unrecorded> {
         if let Err(error) = self.event.record(self.stream) {

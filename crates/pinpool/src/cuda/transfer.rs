@@ -31,7 +31,8 @@ use crate::view::within;
 /// the returned guard is dropped.
 pub unsafe trait DeviceMemory {}
 
-// SAFETY: a slice owns its memory, and gives it back behind the work that uses it.
+// SAFETY: a slice owns its memory, and gives it back behind the work of its context that uses it;
+// copies on streams of another context are refused.
 unsafe impl<T> DeviceMemory for CudaSlice<T> {}
 // SAFETY: a view borrows a part of a slice, checked when it was made.
 unsafe impl<T> DeviceMemory for CudaView<'_, T> {}
@@ -51,10 +52,23 @@ impl<T: Pod> Lease<T> {
     /// Copies all elements to the start of `target` on `stream`, and returns while the copy runs.
     /// Work queued on the stream later sees the data.
     ///
+    /// If other work that the pool knows of may write the lease, the stream comes behind it; only for a
+    /// user's fence, or a copy by cudarc's own calls on another stream, this thread waits.
+    ///
+    /// ```no_run
+    /// # fn up(pool: pinpool::Pool, stream: std::sync::Arc<pinpool::cudarc::driver::CudaStream>)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut on_device = stream.alloc_zeros::<f32>(1024)?;
+    /// let mut lease = pool.lease_of::<f32>(1024)?;
+    /// lease.as_mut_slice().fill(0.5);
+    /// drop(lease.upload(&stream, &mut on_device)?); // the slot comes home when the GPU has read it
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
-    /// The lease is no memory that a GPU reaches, `target` is too short, the stream is being
-    /// captured into a graph, or a driver call failed.
+    /// The lease is no memory that a GPU reaches, `target` is too short or of another context than the
+    /// stream, the stream is being captured into a graph, or a driver call failed.
     pub fn upload<D: DevicePtrMut<T> + DeviceMemory>(
         self,
         stream: &Arc<CudaStream>,
@@ -103,8 +117,8 @@ impl<T: Pod> Lease<T> {
         })
     }
 
-    /// Copies all elements of `source` to a range of this lease, which must be as long, as
-    /// [`Self::download`] does to its start. The other elements stay as they are.
+    /// Copies all elements of `source` to the start of a range of this lease, which must be as long or
+    /// longer. The other elements, and the length, stay as they are.
     ///
     /// # Errors
     ///
@@ -224,6 +238,7 @@ fn upload<T: Pod, D: DevicePtrMut<T> + DeviceMemory>(
 ) -> Result<(), Failure> {
     let range = within(range, lease.len()).map_err(Error::Lease)?;
     check_len(range.len(), target.len())?;
+    check_context(target.stream(), stream)?;
     queue(lease, stream, false, "cuMemcpyHtoDAsync", |raw_stream| {
         let (address, _recorded) = target.device_ptr_mut(stream);
         // SAFETY: the range lies within the slot.
@@ -244,6 +259,7 @@ fn download<T: Pod, S: DevicePtr<T> + DeviceMemory>(
 ) -> Result<(), Failure> {
     let range = within(range, lease.len()).map_err(Error::Lease)?;
     check_len(source.len(), range.len())?;
+    check_context(source.stream(), stream)?;
     queue(lease, stream, true, "cuMemcpyDtoHAsync", |raw_stream| {
         let (address, _recorded) = source.device_ptr(stream);
         let start = lease.as_ptr().cast_mut();
@@ -264,6 +280,14 @@ pub(super) fn check_len(source_len: usize, target_len: usize) -> Result<(), Erro
     Ok(())
 }
 
+/// A slice gives its memory back behind the work of its own context, and of no other.
+pub(super) fn check_context(memory: &CudaStream, stream: &CudaStream) -> Result<(), Error> {
+    if memory.context() != stream.context() {
+        return Err(Error::OtherContext);
+    }
+    Ok(())
+}
+
 /// Queues `copy` and puts a fence behind it.
 fn queue<T: Pod>(
     lease: &Lease<T>,
@@ -277,7 +301,7 @@ fn queue<T: Pod>(
     }
     let class = lease.class_ref();
     let ready = Ready::new(class, stream.context(), stream.cu_stream())?;
-    lease.slot_of().wait_for_others(ready.id(), writes)?;
+    lease.slot_of().come_behind_others(ready.id(), writes, |fence| ready.order_behind(fence))?;
     match copy(ready.stream()) {
         Ok(()) => follow(lease, ready, writes),
         Err(error) if is_refusal(error) => Err(failed(call, error).into()),
@@ -337,6 +361,13 @@ impl<T: Pod> fmt::Debug for TransferError<T> {
 impl<T: Pod> fmt::Display for TransferError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
+    }
+}
+
+/// Drops the lease.
+impl<T: Pod> From<TransferError<T>> for Error {
+    fn from(refused: TransferError<T>) -> Self {
+        refused.error
     }
 }
 

@@ -263,7 +263,7 @@ fn a_retired_slot_reaches_a_waiter() {
                 model.pass();
                 model.bell.ring();
             };
-            assert_eq!(model.waiters.wait(&model.list, None, announced), Woken::Slot(0));
+            assert_eq!(model.waiters.wait(&model.list, None, announced, || false), Woken::Slot(0));
         });
         let holder = spawn(&model, |model| model.retire(0));
         holder.join().unwrap();

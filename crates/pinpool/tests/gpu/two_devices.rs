@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pinpool::cudarc::driver::{CudaContext, CudaStream, sys};
-use pinpool::{BackendChoice, Pool};
+use pinpool::{BackendChoice, Error, Pool};
 use pinpool_testkit::stamp;
 
 use crate::Check;
@@ -16,6 +16,7 @@ pub(crate) const ALL: &[Check] = &[
     check("a_slot_waits_for_the_other_devices_copy", a_slot_waits_for_the_other_devices_copy),
     check("a_shared_buffer_goes_to_both_devices", a_shared_buffer_goes_to_both_devices),
     check("a_pool_of_one_device_wakes_no_other", a_pool_of_one_device_wakes_no_other),
+    check("memory_of_another_device_is_refused", memory_of_another_device_is_refused),
 ];
 
 pub(crate) const ON_SOFTWARE: &[Check] =
@@ -164,5 +165,20 @@ fn a_lost_recording_on_the_other_device() {
         assert_filled(&away, &device, round);
     }
     away.synchronize().expect("idle");
+    no_harm_done();
+}
+
+/// cudarc gives device memory back behind the work of its own device, and of no other.
+fn memory_of_another_device_is_refused() {
+    let pool = pool(4096, 1);
+    let (home, away) = (stream(&pool), other_device());
+    let mut device = device_memory(&home, 4096);
+    let refused = filled(&pool, 4096, 1).upload(&away, &mut device).expect_err("two contexts");
+    assert!(matches!(refused.error, Error::OtherContext), "{}", refused.error);
+    let lease = refused.lease.expect("nothing was queued");
+    let refused = lease.download(&device, &away).expect_err("two contexts");
+    assert!(matches!(refused.error, Error::OtherContext), "{}", refused.error);
+    drop(refused);
+    assert_eq!(counts(&pool), (1, 0, 0, 0));
     no_harm_done();
 }
