@@ -17,8 +17,14 @@
 //! ```
 //!
 //! * [`Pool`] opens from a [`PoolBuilder`] or a TOML file and gives [`Lease`]s.
+//! * `Lease::upload` and `Lease::download` copy to and from a GPU. They give an [`InFlight`]: wait for
+//!   it, `.await` it, or drop it, which waits for nothing. The slot is handed out again when the host
+//!   has seen the copy complete, and no earlier.
+//! * [`Lease::retire_after`] and [`Fence`] do the same for work that the pool cannot see, as
+//!   `Lease::record_use` does for other CUDA libraries; [`SharedLease`] is for several readers.
 //! * [`Plan`] says beforehand what a configuration pins.
-//! * [`cuda`] holds what touches the driver: copies, and the probe that decides the backend.
+//! * [`cuda`] holds what else touches the driver: graphs, what is tracked in cudarc's own calls, and the
+//!   probe that decides the backend.
 //! * [`PageLock`] is the contract for memory of your own.
 //!
 //! Features: `cuda` and `config` (TOML files), both on by default.

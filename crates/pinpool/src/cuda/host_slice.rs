@@ -7,10 +7,6 @@
 //!
 //! Who calls the trait's `unsafe` methods without cudarc drops the guard on the calling thread, before
 //! that thread asks for another, as cudarc's own calls do.
-//!
-//! What is left open: where cudarc waits for the stream instead (on a context whose only stream is the
-//! default one, or with event tracking off), an error that another thread parks in the context within
-//! the call makes it skip the wait and return `Ok`. `upload` and `download` have no such gap.
 
 use std::sync::Arc;
 use std::time::Instant;

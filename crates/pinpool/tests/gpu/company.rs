@@ -63,16 +63,16 @@ fn a_graphs_launch_comes_behind_a_use() {
     hold.upload(&second, &mut device).expect("captured");
     let graph = second.end_capture(sys::CUgraphInstantiate_flags(0)).expect("captured");
     // SAFETY: the hold was captured into this graph only.
-    let mut held = unsafe {
+    let mut bound = unsafe {
         pinpool::cuda::HeldGraph::new(graph.expect("a copy was captured"), &second, vec![hold])
     };
     let gate = Gate::close_now(&first);
-    held.leases()[0].record_use(&first).expect("recorded");
-    held.launch().expect("launched");
+    bound.leases()[0].record_use(&first).expect("recorded");
+    bound.launch().expect("launched");
     gate.open();
-    assert!(held.write(0).expect("one lease").iter().all(|byte| *byte == 9));
+    assert!(bound.write(0).expect("one lease").iter().all(|byte| *byte == 9));
     assert_filled(&second, &device, 9);
-    drop(held);
+    drop(bound);
     all_home(&pool);
     no_harm_done();
 }
@@ -99,9 +99,9 @@ fn a_copy_and_a_network_card_both_count() {
         let flight = filled(&pool, 4096, 5).upload(&stream, &mut device).expect("queued");
         let flight = flight.also_until(sent.clone());
         if card_first {
-            sent.complete()
+            sent.complete();
         } else {
-            gate.open()
+            gate.open();
         }
         assert!(!flight.is_complete().expect("no fault"));
         if card_first {
