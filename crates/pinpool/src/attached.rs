@@ -21,6 +21,8 @@ pub(crate) struct Attached {
     pub(crate) since: Instant,
     /// The use may write the bytes; otherwise it only reads them.
     pub(crate) writes: bool,
+    /// The bytes of the slot that are used.
+    pub(crate) bytes: Part,
     /// The free list's shard of the thread that attached it: where its slot is wanted again.
     pub(crate) shard: u32,
 }
@@ -45,9 +47,25 @@ impl<F: Fence + ?Sized> Drop for Guarded<F> {
     fn drop(&mut self) {
         // SAFETY: dropped once, here.
         let dropping = || unsafe { ManuallyDrop::drop(&mut self.0) };
-        if catch_unwind(AssertUnwindSafe(dropping)).is_err() {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(dropping)) {
+            std::mem::forget(payload);
             tracing::error!("a fence panicked when it was dropped");
         }
+    }
+}
+
+/// A range of a slot's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Part {
+    pub(crate) const ALL: Self = Self { start: 0, end: usize::MAX };
+
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        self.start < other.end && other.start < self.end
     }
 }
 
@@ -92,11 +110,16 @@ impl Attached {
     pub(crate) fn user(fence: impl Fence) -> Self {
         let fence = AnyFence::User(Arc::new(Guarded(ManuallyDrop::new(fence))));
         let shard = home_shard();
-        Self { fence, order: Order::none(), since: Instant::now(), writes: true, shard }
+        let (order, since, bytes) = (Order::none(), Instant::now(), Part::ALL);
+        Self { fence, order, since, writes: true, bytes, shard }
     }
 
     /// True if `old` is certainly complete once this is, and nobody borrows it.
     pub(crate) fn covers(&self, old: &Self) -> bool {
+        // Its bytes are all that is asked for then.
+        if self.bytes != old.bytes {
+            return false;
+        }
         let ordered = self.order.line() == old.order.line() && old.order.after < self.order.before;
         ordered && self.order.line() != Order::NO_STREAM && old.fence.is_ours()
     }
@@ -110,7 +133,11 @@ impl AnyFence {
         }
         match self {
             Self::User(fence) => catch_unwind(AssertUnwindSafe(|| fence.0.poll()))
-                .unwrap_or_else(|_| Err(FenceError::new("it panicked when asked")))
+                .unwrap_or_else(|payload| {
+                    // What was thrown may panic again when it is dropped.
+                    std::mem::forget(payload);
+                    Err(FenceError::new("it panicked when asked"))
+                })
                 .map_err(Error::Fence),
             #[cfg(feature = "cuda")]
             Self::Event(event) => event.poll(),
@@ -122,8 +149,10 @@ impl AnyFence {
     /// Waits until the work is over.
     pub(crate) fn wait(&self) -> Result<(), Error> {
         #[cfg(feature = "cuda")]
-        if let Self::Event(event) = self {
-            return event.wait();
+        match self {
+            Self::Event(event) => return event.wait(),
+            Self::Interop(event) => return event.wait(),
+            Self::User(_) => {}
         }
         let mut pause = Backoff::default();
         while self.poll()? == FenceStatus::Pending {
@@ -140,6 +169,18 @@ impl AnyFence {
             Self::Event(_) => true,
             #[cfg(feature = "cuda")]
             Self::Interop(_) => false,
+        }
+    }
+
+    /// True if nobody can be about to record it: not so for an event that another thread, which
+    /// lives, handed to cudarc.
+    pub(crate) fn is_unborrowed(&self) -> bool {
+        match self {
+            Self::User(_) => true,
+            #[cfg(feature = "cuda")]
+            Self::Event(_) => true,
+            #[cfg(feature = "cuda")]
+            Self::Interop(event) => event.is_unborrowed(),
         }
     }
 

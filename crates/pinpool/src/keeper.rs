@@ -10,12 +10,20 @@ use std::time::{Duration, Instant};
 
 use crate::class::ClassRef;
 use crate::shared::Shared;
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex};
+
+/// Whether the thread has done its work.
+#[derive(Debug)]
+struct Ended {
+    over: Mutex<bool>,
+    told: Condvar,
+}
 
 /// The handle on a pool's keeper.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     thread: Mutex<Option<JoinHandle<()>>>,
+    ended: Arc<Ended>,
     /// The process that it runs in: a forked child has no such thread to wait for.
     process: u32,
 }
@@ -24,29 +32,42 @@ impl Keeper {
     /// Starts the thread. It holds a reference on each class, which it drops at its end; if it cannot
     /// be started, these are the caller's to drop.
     pub(crate) fn start(classes: Box<[ClassRef]>, shared: Arc<Shared>) -> io::Result<Self> {
-        let thread = std::thread::Builder::new()
-            .name(NAME.into())
-            .stack_size(STACK_BYTES)
-            .spawn(move || Rounds { classes, shared, busy: Instant::now() }.run())?;
-        Ok(Self { thread: Mutex::new(Some(thread)), process: std::process::id() })
+        let ended = Arc::new(Ended { over: Mutex::new(false), told: Condvar::default() });
+        let tell = Arc::clone(&ended);
+        let thread = std::thread::Builder::new().name(NAME.into()).stack_size(STACK_BYTES).spawn(
+            move || {
+                Rounds { classes, shared, busy: Instant::now() }.run();
+                *tell.over.lock() = true;
+                tell.told.notify_all();
+            },
+        )?;
+        Ok(Self { thread: Mutex::new(Some(thread)), ended, process: std::process::id() })
     }
 
-    /// True where waiting for it would never end: on its own thread, where a user's fence may drop a
-    /// pool, and in a forked child.
-    pub(crate) fn is_out_of_reach(&self) -> bool {
-        self.is_current() || self.process != std::process::id()
+    /// True in a forked child, which has no such thread, and where any lock may be held for ever.
+    pub(crate) fn is_of_another_process(&self) -> bool {
+        self.process != std::process::id()
     }
 
-    fn is_current(&self) -> bool {
+    /// True on the keeper's own thread: a user's fence may drop a pool there.
+    pub(crate) fn is_current(&self) -> bool {
         let own = std::thread::current().id();
         self.thread.lock().as_ref().is_some_and(|thread| thread.thread().id() == own)
     }
 
-    /// Waits for the thread's end, once everything is home: it has nothing left to do then.
-    pub(crate) fn join(&self) {
-        if self.is_out_of_reach() {
+    /// Waits for the thread's end until `deadline`, once it has nothing left to do but what a fence's
+    /// or a waker's own code still does on it.
+    pub(crate) fn join(&self, deadline: Option<Instant>) {
+        if self.is_current() {
             return;
         }
+        let mut over = self.ended.over.lock();
+        while !*over {
+            if self.ended.told.wait(&mut over, deadline) {
+                return;
+            }
+        }
+        drop(over);
         let thread = self.thread.lock().take();
         // Panics are caught and logged in it.
         let _ = thread.map(JoinHandle::join);
@@ -71,17 +92,31 @@ enum Next {
     End,
 }
 
+impl Next {
+    /// A round that asks many fences is followed by a longer pause.
+    fn spared(self, took: Duration) -> Self {
+        match self {
+            Self::Again if took > LONG_ROUND => Self::Sleep(took * 2),
+            Self::Sleep(pause) => Self::Sleep(pause.max(took * 4)),
+            other => other,
+        }
+    }
+}
+
 impl Rounds {
     fn run(mut self) {
         set_timer_slack();
         loop {
             // Fences and wakers are foreign code. One that panics costs its slot, not the thread.
+            let began = Instant::now();
             let round = catch_unwind(AssertUnwindSafe(|| self.round()));
-            let next = round.unwrap_or_else(|_| {
+            let next = round.unwrap_or_else(|payload| {
+                // What was thrown may panic again when it is dropped.
+                std::mem::forget(payload);
                 tracing::error!("a waker panicked in the keeper");
                 Next::Sleep(LAZY)
             });
-            match next {
+            match next.spared(began.elapsed()) {
                 Next::Again => (0..SPINS).for_each(|_| std::hint::spin_loop()),
                 Next::Sleep(pause) => self.shared.bell.sleep(Instant::now().checked_add(pause)),
                 Next::SleepUntilRung => {
@@ -134,7 +169,11 @@ impl Rounds {
             Some(if urgent { due.min(most) } else { due.clamp(LAZY, LAZY_MAX) })
         });
         let tasks = self.shared.wakers.youngest(now);
-        per_class.chain(tasks.map(|awaited| (awaited / 16).clamp(TASKS, LAZY))).min()
+        let tasks = tasks.map(|awaited| {
+            let most = if awaited < FORGOTTEN { LAZY } else { LAZY_MAX };
+            (awaited / 16).clamp(TASKS, most)
+        });
+        per_class.chain(tasks).min()
     }
 }
 
@@ -157,6 +196,10 @@ const LINGER: Duration = Duration::from_millis(100);
 /// long ago: it may be stuck.
 const URGENT_MAX: Duration = Duration::from_micros(100);
 const LATE: Duration = Duration::from_millis(2);
+/// Work that was awaited for so long may never end.
+const FORGOTTEN: Duration = Duration::from_secs(5);
+/// A round without a pause asks a few fences.
+const LONG_ROUND: Duration = Duration::from_micros(50);
 /// Between questions without a sleep: asking takes a third of a microsecond.
 const SPINS: u32 = 20;
 /// Between rounds while tasks await work, at first; later a sixteenth of the time awaited.

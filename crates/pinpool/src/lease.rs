@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::attached::Attached;
+use crate::attached::{Attached, Part};
 use crate::class::{ClassRef, Taken};
 use crate::error::{ClassName, Error, LeaseError};
 use crate::memory::BackendKind;
@@ -132,7 +132,7 @@ impl<T: Pod> Lease<T> {
     /// [`LeaseError::OutOfRange`] when the range does not lie within them.
     pub fn view(&self, range: impl RangeBounds<usize>) -> Result<LeaseView<'_, T>, LeaseError> {
         let range = within(&range, self.len)?;
-        Ok(LeaseView::new(&self.as_slice()[range], self.slot_of()))
+        Ok(LeaseView::new(self.as_slice(), range, self.slot_of()))
     }
 
     /// A part of the elements in use, to write.
@@ -146,7 +146,7 @@ impl<T: Pod> Lease<T> {
     ) -> Result<LeaseViewMut<'_, T>, LeaseError> {
         let range = within(&range, self.len)?;
         let slot = self.slot_of();
-        Ok(LeaseViewMut::new(&mut self.as_mut_slice()[range], slot))
+        Ok(LeaseViewMut::new(self.as_mut_slice(), range, slot))
     }
 
     /// The bytes in use as elements of another type.
@@ -256,7 +256,8 @@ impl<T: Pod> Lease<T> {
     }
 
     pub(crate) fn slot_of(&self) -> SlotOf {
-        SlotOf { class: self.class, slot: self.taken.slot }
+        let bytes = Part { start: 0, end: self.class.get().slot_bytes() };
+        SlotOf { class: self.class, slot: self.taken.slot, bytes }
     }
 
     pub(crate) fn taken(&self) -> Taken {

@@ -280,7 +280,10 @@ impl Pool {
 
     /// The pool's counts now.
     pub fn stats(&self) -> PoolStats {
-        let classes: Vec<_> = self.handle.classes.iter().copied().map(class_stats).collect();
+        // In a forked child the lock of the retired slots may be held for ever.
+        let ours = !self.handle.keeper.is_of_another_process();
+        let classes = self.handle.classes.iter().copied();
+        let classes: Vec<_> = classes.map(|class| class_stats(class, ours)).collect();
         let shared = &self.handle.shared;
         PoolStats {
             backend: self.backend(),
@@ -330,9 +333,21 @@ impl Pool {
     /// succeeds any more, live leases stay valid. Waits up to `timeout` for them and for work in flight,
     /// and for the memory to be given back, then reports what is still out. May be called again.
     ///
-    /// Once everything is home the pool's background thread has ended, too.
+    /// Once everything is home the pool's background thread has ended, too, unless a fence or a waker of
+    /// the caller's keeps it busy. In a forked child this does nothing: the pool is the parent's.
     pub fn close(&self, timeout: Duration) -> CloseReport {
         let handle = &*self.handle;
+        if handle.keeper.is_of_another_process() {
+            let slabs_left = handle.classes.len();
+            let (still_out, in_flight) = (Vec::new(), Vec::new());
+            return CloseReport {
+                still_out,
+                in_flight,
+                quarantined: 0,
+                slabs_left,
+                stuck_bytes: 0,
+            };
+        }
         let slabs_left = handle.close(timeout);
         let still_out =
             handle.classes.iter().map(|class| (class.get().name(), class.get().still_out()));
@@ -359,12 +374,14 @@ impl Handle {
     /// Closes every class and waits up to `timeout` for all slabs to be given back. Returns how many
     /// are left.
     fn close(&self, timeout: Duration) -> usize {
+        let now = Instant::now();
         for class in self.classes.iter().rev() {
             class.close();
         }
         let slabs_left = self.shared.wait_all_home(timeout);
         if self.classes.iter().all(|class| class.get().is_done()) {
-            self.keeper.join();
+            // It ends at once, unless it runs foreign code.
+            self.keeper.join(now.checked_add(timeout.max(JOIN_WAIT)));
         }
         slabs_left
     }
@@ -377,12 +394,16 @@ impl Handle {
             let census = class.get().census();
             census.leased > 0 || census.quarantined > 0 || census.in_flight as usize > retired
         });
-        if held || self.keeper.is_out_of_reach() { Duration::ZERO } else { DROP_WAIT }
+        if held || self.keeper.is_current() { Duration::ZERO } else { DROP_WAIT }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.keeper.is_of_another_process() {
+            // The parent's: its memory is not here, and its locks may be held by threads that are not.
+            return;
+        }
         self.close(self.patience());
         for class in self.classes.iter().rev() {
             class.drop_reference();
@@ -400,8 +421,8 @@ impl fmt::Debug for Pool {
     }
 }
 
-fn class_stats(class: ClassRef) -> ClassStats {
-    let stuck = class.stuck();
+fn class_stats(class: ClassRef, ours: bool) -> ClassStats {
+    let stuck = if ours { class.stuck() } else { Vec::new() };
     let class = class.get();
     let (census, high_water) = class.sampled();
     ClassStats {
@@ -479,3 +500,5 @@ fn announce(plan: &Plan, startup: &StartupReport) {
 const STUCK_SHOWN: usize = 4;
 /// Longer than copies that run take, shorter than a user takes to wonder.
 const DROP_WAIT: Duration = Duration::from_millis(500);
+/// Enough for a thread that has nothing to do to end, whatever the timeout.
+const JOIN_WAIT: Duration = Duration::from_millis(100);

@@ -83,13 +83,18 @@ impl<T: Pod> SharedLease<T> {
     }
 
     /// Waits for the copies from this lease, and other work on it, that the pool knows of by now.
+    /// Not for copies by cudarc's own calls in other threads, which may be about to begin.
     ///
     /// # Errors
     ///
     /// Some of it failed. The slot will be quarantined.
     pub fn wait(&self) -> Result<(), Error> {
-        let used = self.lease.state().all(|_| true);
-        used.iter().try_for_each(|attached| attached.fence.wait())
+        let used = self.lease.state().all(|attached| attached.fence.is_unborrowed());
+        let mut outcome = Ok(());
+        for attached in used {
+            outcome = outcome.and(attached.fence.wait());
+        }
+        outcome
     }
 
     /// The lease again, to write to: if this is the last clone and no copy is in flight.

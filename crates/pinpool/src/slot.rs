@@ -126,9 +126,9 @@ impl SlotState {
     }
 
     /// Attaches a fence. The caller holds the slot. Gives back an older fence of the same stream,
-    /// which the new one stands for as well.
+    /// which the new one stands for as well, and how many there are now.
     #[must_use]
-    pub(crate) fn attach(&self, mut attached: Attached) -> Option<AnyFence> {
+    pub(crate) fn attach(&self, mut attached: Attached) -> (Option<AnyFence>, usize) {
         let mut fences = self.fences.lock();
         let old = fences.iter().position(|old| attached.covers(old));
         let old = old.map(|at| fences.swap_remove(at));
@@ -136,7 +136,12 @@ impl SlotState {
         let uses = if attached.writes { WRITTEN } else { READ };
         fences.push(attached);
         self.uses.fetch_or(uses, Ordering::Release);
-        old.map(|old| old.fence)
+        (old.map(|old| old.fence), fences.len())
+    }
+
+    /// One of the fences, by its present place. The caller holds the slot.
+    pub(crate) fn nth(&self, at: usize) -> Option<Attached> {
+        self.fences.lock().get(at).cloned()
     }
 
     /// Takes a fence off. The caller owns the slot alone.
@@ -155,6 +160,7 @@ impl SlotState {
     }
 
     /// A fence that `wanted` picks; it stays attached. The caller holds the slot.
+    #[cfg(feature = "cuda")]
     pub(crate) fn find(&self, wanted: impl Fn(&Attached) -> bool) -> Option<Attached> {
         self.fences.lock().iter().find(|attached| wanted(attached)).cloned()
     }

@@ -5,11 +5,13 @@ use std::ops::{Bound, Range, RangeBounds};
 
 use bytemuck::Pod;
 
-use crate::attached::Attached;
 #[cfg(feature = "cuda")]
 use crate::attached::{AnyFence, Order};
+use crate::attached::{Attached, Part};
 use crate::class::ClassRef;
 use crate::error::{Error, LeaseError};
+use crate::fence::FenceStatus;
+use crate::sync::plain::{AtomicUsize, Ordering};
 
 /// A part of a lease's elements.
 #[derive(Clone, Copy)]
@@ -29,14 +31,43 @@ pub struct LeaseViewMut<'a, T: Pod> {
 pub(crate) struct SlotOf {
     pub(crate) class: ClassRef,
     pub(crate) slot: u32,
+    /// The bytes that are meant.
+    pub(crate) bytes: Part,
 }
 
 impl SlotOf {
+    /// A part of these bytes: elements of `T`, counted from the part's start.
+    fn part<T>(self, range: &Range<usize>) -> Self {
+        let at = |element: usize| self.bytes.start.saturating_add(element * size_of::<T>());
+        Self { bytes: Part { start: at(range.start), end: at(range.end) }, ..self }
+    }
+
     /// Attaches a fence: from now on the slot is not free before it is complete.
     pub(crate) fn attach(self, attached: Attached) {
         let class = self.class.get();
-        if let Some(covered) = class.slot_state(self.slot).attach(attached) {
+        let (covered, count) = class.slot_state(self.slot).attach(attached);
+        if let Some(covered) = covered {
             class.shared().recycle(covered);
+        }
+        if count > FENCES_KEPT {
+            self.prune(count);
+        }
+    }
+
+    /// Takes off what is complete of a few fences, others at each call: a lease that is kept and used
+    /// again and again must not collect them.
+    #[cold]
+    fn prune(self, count: usize) {
+        let turn = TURN.fetch_add(PRUNED_AT_ONCE, Ordering::Relaxed);
+        let state = self.class.get().slot_state(self.slot);
+        for at in turn..turn + PRUNED_AT_ONCE {
+            let Some(attached) = state.nth(at % count).filter(|one| one.fence.is_unborrowed())
+            else {
+                continue;
+            };
+            if matches!(attached.fence.poll(), Ok(FenceStatus::Complete)) {
+                self.take_off(attached);
+            }
         }
     }
 
@@ -51,15 +82,21 @@ impl SlotOf {
         }
     }
 
-    /// Waits for the work that `wanted` picks. A fence that fails stays, so that the slot is
-    /// quarantined when its holder lets go.
+    /// Waits for the work on these bytes that `wanted` picks, all of it even if some fails. A fence
+    /// that fails stays, so that the slot is quarantined when its holder lets go.
+    ///
+    /// The caller may read the bytes (then `wanted` picks what writes) or write them (then all): so
+    /// nobody is about to record what it waits for.
     pub(crate) fn wait_for(self, wanted: impl Fn(&Attached) -> bool) -> Result<(), Error> {
         let state = self.class.get().slot_state(self.slot);
-        while let Some(attached) = state.find(&wanted) {
-            attached.fence.wait()?;
-            self.take_off(attached);
+        let mut outcome = Ok(());
+        for attached in state.all(|used| wanted(used) && used.bytes.overlaps(self.bytes)) {
+            match attached.fence.wait() {
+                Ok(()) => self.take_off(attached),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
-        Ok(())
+        outcome
     }
 
     /// As [`Self::wait_for`], where nobody can be told of a failure.
@@ -88,19 +125,27 @@ impl SlotOf {
             return Ok(());
         }
         let other = |order: Order| order.stream != stream || stream == Order::NO_STREAM;
-        for used in state.all(|used| (writes || used.writes) && other(used.order)) {
-            if !order(&used.fence) {
-                used.fence.wait()?;
-                self.take_off(used);
+        let conflict = |used: &Attached| {
+            (writes || used.writes) && other(used.order) && used.bytes.overlaps(self.bytes)
+        };
+        let mut outcome = Ok(());
+        for used in state.all(conflict) {
+            if order(&used.fence) {
+                continue;
+            }
+            match used.fence.wait() {
+                Ok(()) => self.take_off(used),
+                Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        Ok(())
+        outcome
     }
 }
 
 impl<'a, T: Pod> LeaseView<'a, T> {
-    pub(crate) fn new(part: &'a [T], slot: SlotOf) -> Self {
-        Self { part, slot }
+    /// The elements `range` of `all`, which are the whole of `slot`.
+    pub(crate) fn new(all: &'a [T], range: Range<usize>, slot: SlotOf) -> Self {
+        Self { slot: slot.part::<T>(&range), part: &all[range] }
     }
 
     #[cfg(feature = "cuda")]
@@ -129,13 +174,16 @@ impl<'a, T: Pod> LeaseView<'a, T> {
     ///
     /// [`LeaseError::OutOfRange`] when the range does not lie within it.
     pub fn view(&self, range: impl RangeBounds<usize>) -> Result<Self, LeaseError> {
-        Ok(Self { part: &self.part[within(&range, self.part.len())?], slot: self.slot })
+        let range = within(&range, self.part.len())?;
+        let slot = self.slot.part::<T>(&range);
+        Ok(Self { part: &self.part[range], slot })
     }
 }
 
 impl<'a, T: Pod> LeaseViewMut<'a, T> {
-    pub(crate) fn new(part: &'a mut [T], slot: SlotOf) -> Self {
-        Self { part, slot }
+    /// The elements `range` of `all`, which are the whole of `slot`.
+    pub(crate) fn new(all: &'a mut [T], range: Range<usize>, slot: SlotOf) -> Self {
+        Self { slot: slot.part::<T>(&range), part: &mut all[range] }
     }
 
     #[cfg(feature = "cuda")]
@@ -190,9 +238,18 @@ impl<'a, T: Pod> LeaseViewMut<'a, T> {
             .part
             .split_at_mut_checked(middle)
             .ok_or(LeaseError::OutOfRange { start: 0, end: middle, len })?;
-        Ok((Self { part: left, slot: self.slot }, Self { part: right, slot: self.slot }))
+        let (first, second) =
+            (self.slot.part::<T>(&(0..middle)), self.slot.part::<T>(&(middle..len)));
+        Ok((Self { part: left, slot: first }, Self { part: right, slot: second }))
     }
 }
+
+/// Whose turn it is to be pruned; any start does.
+static TURN: AtomicUsize = AtomicUsize::new(0);
+/// More fences than this on one held slot are rare.
+const FENCES_KEPT: usize = 16;
+/// More than one, so that the number falls again.
+const PRUNED_AT_ONCE: usize = 4;
 
 /// The range in numbers, if it lies within `len` elements.
 pub(crate) fn within(

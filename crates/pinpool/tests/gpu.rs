@@ -11,6 +11,8 @@
 #![allow(clippy::print_stdout, reason = "this is its own test harness")]
 #![allow(clippy::wildcard_imports, reason = "the modules share one small set of names")]
 
+#[path = "gpu/adverse.rs"]
+mod adverse;
 #[path = "gpu/checks.rs"]
 mod checks;
 #[path = "gpu/company.rs"]
@@ -76,6 +78,8 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Never, interop::ON_SOFTWARE),
     (Real::Alone(1), graphs::ALL),
     (Real::Alone(1), company::ALL),
+    (Real::Alone(1), adverse::ALL),
+    (Real::Never, adverse::ON_SOFTWARE),
     (Real::Alone(1), storms::ALL),
     (Real::Alone(1), lost::ALL),
     (Real::Never, driver_faults::ON_SOFTWARE),

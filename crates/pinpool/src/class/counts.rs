@@ -128,6 +128,8 @@ impl Class {
         if self.is_lost() {
             self.waiters.wake_all();
         }
+        // It may have been the last that the keeper stayed for.
+        self.shared.bell.ring();
         // A lost device fails every fence: the first ones are told, then fewer and fewer.
         if count <= 4 || count.is_power_of_two() {
             tracing::error!(%error, class = %self.name, slot, count, "slot quarantined");

@@ -3,8 +3,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, OnceLock};
-use std::thread::ThreadId;
+use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam::queue::ArrayQueue;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
@@ -79,13 +78,19 @@ impl fmt::Debug for Event {
 ///
 /// cudarc may skip the recording: when event tracking is switched off, or when it finds an error
 /// that another thread parked in the context. An event that was never recorded looks complete, so
-/// this one measures time: only a recorded event has a time, and one without is an error.
+/// this one measures time: only a recorded event has a time. Whoever waits for one without waits for
+/// the whole context; a retired slot with one is quarantined.
 pub(crate) struct InteropEvent {
     /// Dropped with the caller's context restored.
     event: ManuallyDrop<CudaEvent>,
     context: Arc<CudaContext>,
-    /// Who asked cudarc to record it.
-    thread: ThreadId,
+    /// Whether the thread that asked cudarc to record it still lives.
+    thread: Weak<()>,
+}
+
+std::thread_local! {
+    /// Goes when the thread does.
+    static LIVES: Arc<()> = Arc::new(());
 }
 
 impl InteropEvent {
@@ -97,13 +102,16 @@ impl InteropEvent {
         Ok(Self {
             event: ManuallyDrop::new(event),
             context: Arc::clone(context),
-            thread: std::thread::current().id(),
+            // A thread that is ending hands nothing to cudarc any more.
+            thread: LIVES.try_with(Arc::downgrade).unwrap_or_default(),
         })
     }
 
-    /// True if the calling thread asked cudarc to record it: it is done with that then.
-    pub(super) fn is_own(&self) -> bool {
-        self.thread == std::thread::current().id()
+    /// True if cudarc is done with it: the calling thread handed it over, and is back; or the thread
+    /// that did is gone.
+    pub(crate) fn is_unborrowed(&self) -> bool {
+        let own = |lives: &Arc<()>| std::ptr::eq(self.thread.as_ptr(), Arc::as_ptr(lives));
+        self.thread.strong_count() == 0 || LIVES.try_with(own).unwrap_or(false)
     }
 
     /// What cudarc records.
@@ -122,10 +130,23 @@ impl InteropEvent {
         Ok(status)
     }
 
+    /// Waits for what was recorded; where nothing was, for all work of the context.
+    pub(crate) fn wait(&self) -> Result<(), Error> {
+        if !self.was_recorded()? {
+            return asking(&self.context, result::ctx::synchronize)
+                .map_err(|error| failed("cuCtxSynchronize", error));
+        }
+        asking(&self.context, || {
+            // SAFETY: the event is alive.
+            unsafe { result::event::synchronize(self.event.cu_event()) }
+        })
+        .map_err(|error| failed("cuEventSynchronize", error))
+    }
+
     fn was_recorded(&self) -> Result<bool, Error> {
         let raw = self.event.cu_event();
         match asking(&self.context, || elapsed(raw)) {
-            Ok(()) => Ok(true),
+            Ok(()) | Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(true),
             Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_HANDLE)) => Ok(false),
             Err(error) => Err(failed("cuEventElapsedTime", error)),
         }
@@ -178,7 +199,10 @@ fn query(context: &CudaContext, event: sys::CUevent) -> Result<FenceStatus, Erro
     // SAFETY: the caller holds the event.
     match asking(context, || unsafe { result::event::query(event) }) {
         Ok(()) => Ok(FenceStatus::Complete),
-        Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(FenceStatus::Pending),
+        // In a host function of a stream the driver answers nothing: that tells nothing of the work.
+        Err(DriverError(
+            sys::CUresult::CUDA_ERROR_NOT_READY | sys::CUresult::CUDA_ERROR_NOT_PERMITTED,
+        )) => Ok(FenceStatus::Pending),
         Err(error) => Err(failed("cuEventQuery", error)),
     }
 }

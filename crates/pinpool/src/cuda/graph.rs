@@ -171,7 +171,8 @@ impl<T: Pod> HeldGraph<T> {
     /// Whatever was captured with these holds is in `graph` and in no other graph: not in one whose
     /// capture ended before, not in a clone, not in a graph instantiated from the same capture
     /// elsewhere. The slots go to other owners once this value is gone; another graph would go on
-    /// reading or writing them. (A hold that `graph` does not use is merely kept with it.)
+    /// reading or writing them. The device memory that was captured outlives this value. (A hold that
+    /// `graph` does not use is merely kept with it.)
     pub unsafe fn new(
         graph: CudaGraph,
         stream: &Arc<CudaStream>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytemuck::Pod;
-use cudarc::driver::{CudaStream, HostSlice, SyncOnDrop};
+use cudarc::driver::{CudaStream, HostSlice, SyncOnDrop, sys};
 
 use super::context::Bound;
 use super::event::InteropEvent;
@@ -144,8 +144,8 @@ fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<
         tracing::error!(%error, slot = slot.slot, "work on a lease failed");
     }
     drop_complete(slot);
-    let event = stream.context().is_managing_stream_synchronization();
-    let event = event.then(|| InteropEvent::new(stream)).and_then(Result::ok).map(Arc::new);
+    let event = will_record(stream).then(|| InteropEvent::new(stream));
+    let event = event.and_then(Result::ok).map(Arc::new);
     let Some(event) = event else { return SyncOnDrop::Sync(Some(stream)) };
     let borrowed: *const InteropEvent = Arc::as_ptr(&event);
     slot.attach(Attached {
@@ -153,28 +153,39 @@ fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<
         order: Order::unplaced(id),
         since: Instant::now(),
         writes,
+        bytes: slot.bytes,
         shard: home_shard(),
     });
-    // SAFETY: I3, a fence stays attached as long as a guard may use it: one that reads is taken off
-    // under `&mut`, by the lease's drop, or by the thread that made it once it makes another, which
-    // it does when it has dropped the guard; one that writes was made under `&mut`, which the guard
-    // still borrows.
+    // SAFETY: I3, a fence stays attached as long as a guard may use it. It is taken off by whoever may
+    // write its bytes, which the guard borrows; if it writes, by whoever may read them, whom the
+    // guard's `&mut` shuts out; by the lease's drop; and by the thread that made it, when it is back
+    // from the call that dropped the guard.
     let event: &'a InteropEvent = unsafe { &*borrowed };
     SyncOnDrop::Record(Some((event.event(), stream)))
 }
 
-/// Takes off the calling thread's fences of earlier copies that are over, so that a lease which is
+/// Whether cudarc will record an event behind the copy, as far as anybody can know. Where it may not,
+/// it must wait for the stream: it looks again after the copy, and what it looks at can change
+/// meanwhile, but not while a stream of its own lives, as this one does.
+fn will_record(stream: &CudaStream) -> bool {
+    let special = [std::ptr::null_mut(), LEGACY, PER_THREAD];
+    let own = !special.contains(&stream.cu_stream());
+    own && stream.context().is_managing_stream_synchronization()
+}
+
+/// Takes off the calling thread's fence of an earlier copy, if that is over, so that a lease which is
 /// copied from again and again does not collect them.
 fn drop_complete(slot: SlotOf) {
     let own = |attached: &Attached| match &attached.fence {
-        AnyFence::Interop(event) => event.is_own(),
+        AnyFence::Interop(event) => event.is_unborrowed(),
         _ => false,
     };
-    let state = slot.class.get().slot_state(slot.slot);
-    while let Some(attached) = state.find(own) {
-        if !matches!(attached.fence.poll(), Ok(FenceStatus::Complete)) {
-            return;
-        }
+    let Some(attached) = slot.class.get().slot_state(slot.slot).find(own) else { return };
+    if matches!(attached.fence.poll(), Ok(FenceStatus::Complete)) {
         slot.take_off(attached);
     }
 }
+
+/// The driver's handles for default streams.
+const LEGACY: sys::CUstream = std::ptr::without_provenance_mut(1);
+const PER_THREAD: sys::CUstream = std::ptr::without_provenance_mut(2);

@@ -9,7 +9,7 @@ use super::context::{Bound, failed};
 use super::event::Event;
 use super::pages::CudaPages;
 use super::probe::function;
-use crate::attached::{AnyFence, Attached, Order};
+use crate::attached::{AnyFence, Attached, Order, Part};
 use crate::class::ClassRef;
 use crate::error::Error;
 use crate::free_list::home_shard;
@@ -65,7 +65,12 @@ impl Ready {
     }
 
     /// Records the event behind what was queued, as a fence for a slot of `class`.
-    pub(super) fn record(self, class: ClassRef, writes: bool) -> Result<Attached, Unrecorded> {
+    pub(super) fn record(
+        self,
+        class: ClassRef,
+        bytes: Part,
+        writes: bool,
+    ) -> Result<Attached, Unrecorded> {
         if let Err(error) = self.event.record(self.stream) {
             return Err(Unrecorded { error, ready: self });
         }
@@ -75,6 +80,7 @@ impl Ready {
             order: Order { stream: self.id, before: self.before, after },
             since: Instant::now(),
             writes,
+            bytes,
             shard: home_shard(),
         })
     }

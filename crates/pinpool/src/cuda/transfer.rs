@@ -11,7 +11,7 @@ use cudarc::driver::{
 
 use super::context::failed;
 use super::stream::Ready;
-use crate::attached::Attached;
+use crate::attached::{Attached, Part};
 use crate::error::Error;
 use crate::fence::Lost;
 use crate::in_flight::InFlight;
@@ -316,7 +316,7 @@ fn queue<T: Pod>(
 
 /// Puts a fence behind what was queued. Where that fails, an idle stream is the only proof.
 pub(super) fn follow<T: Pod>(lease: &Lease<T>, ready: Ready, writes: bool) -> Result<(), Failure> {
-    match ready.record(lease.class_ref(), writes) {
+    match ready.record(lease.class_ref(), Part::ALL, writes) {
         Ok(attached) => {
             lease.attach(attached);
             Ok(())

@@ -92,11 +92,13 @@ impl Line {
             return;
         }
         let complete = order.after < self.complete_before;
-        let mut at = self.waiting.len();
         // Nearly always the last place: a lease kept for long after its copy comes earlier.
-        while at > 0 && self.waiting[at - 1].attached.order.after > order.after {
-            at -= 1;
-        }
+        let last = self.waiting.back().is_none_or(|last| last.attached.order.after < order.after);
+        let at = if last {
+            self.waiting.len()
+        } else {
+            self.waiting.partition_point(|entry| entry.attached.order.after < order.after)
+        };
         self.waiting.insert(at, Waiting { slot, attached, complete });
     }
 

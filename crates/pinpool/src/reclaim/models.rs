@@ -88,7 +88,7 @@ impl Model {
     }
 
     fn attach(&self, slot: u32, fence: &ManualFence) {
-        assert!(self.state(slot).attach(Attached::user(fence.clone())).is_none());
+        assert!(self.state(slot).attach(Attached::user(fence.clone())).0.is_none());
     }
 
     /// As `ClassRef::retire`.
@@ -283,7 +283,7 @@ fn a_slot_with_two_fences_waits_for_both() {
             let before = model.reclaim.before_recording();
             let order = Order { stream, before, after: model.reclaim.after_recording() };
             let attached = Attached { order, ..Attached::user(fence.clone()) };
-            assert!(model.state(0).attach(attached).is_none());
+            assert!(model.state(0).attach(attached).0.is_none());
         }
         model.retire(0);
         // The one attached last is asked first.
@@ -333,7 +333,7 @@ fn the_recording_clock_never_claims_too_much() {
                 let order = Order { stream: 1, before, after: model.reclaim.after_recording() };
                 let fence = InStream(stream, slot);
                 let attached = Attached { order, ..Attached::user(fence) };
-                assert!(model.state(slot).attach(attached).is_none());
+                assert!(model.state(slot).attach(attached).0.is_none());
                 model.retire(slot);
             }
         };

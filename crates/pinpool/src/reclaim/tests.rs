@@ -71,7 +71,7 @@ impl Slots {
         let fence = ManualFence::new();
         let asked = Asked(fence.clone(), Arc::clone(&self.asked));
         let attached = Attached { order, since: Instant::now(), ..Attached::user(asked) };
-        assert!(self.states[slot as usize].attach(attached).is_none());
+        assert!(self.states[slot as usize].attach(attached).0.is_none());
         fence
     }
 

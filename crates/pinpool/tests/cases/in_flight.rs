@@ -3,6 +3,7 @@
 mod ends;
 mod foreign;
 mod keeper;
+mod lost;
 mod shared;
 
 use std::collections::BTreeMap;

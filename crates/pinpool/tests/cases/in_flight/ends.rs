@@ -298,24 +298,3 @@ fn a_complete_fence_is_no_obstacle() {
     until("all came home", || counts(&pool) == [1, 0, 0, 0]);
     assert_eq!(pool.stats().classes[0].landed_total, 20_000);
 }
-
-/// Where every slot is lost, whoever waits is told instead of waiting for ever.
-#[test]
-fn nobody_waits_for_slots_that_are_all_lost() {
-    let (pool, _ledger) = frames(1);
-    let lost = ManualFence::new();
-    pool.lease(SIZE).unwrap().retire_after(lost.clone());
-    std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| pool.lease(SIZE));
-        std::thread::sleep(Duration::from_millis(20));
-        lost.fail("the cable was pulled");
-        let error = waiter.join().unwrap().expect_err("its only slot is lost");
-        let LeaseError::Exhausted(exhausted) = error else { panic!("{error}") };
-        assert_eq!(exhausted.quarantined, 1);
-        assert!(error.to_string().contains("open a new pool"), "{error}");
-    });
-    assert!(matches!(pool.lease(SIZE), Err(LeaseError::Exhausted(_))), "no wait at all");
-    let report = pool.close(Duration::from_millis(10));
-    assert_eq!(report.quarantined, 1);
-    assert!(report.to_string().contains("quarantined"), "{report}");
-}
