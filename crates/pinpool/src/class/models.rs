@@ -240,7 +240,7 @@ fn keep(class: ClassRef, shared: &Shared) {
             break;
         }
         let now = Instant::now();
-        if class.get().due(now).is_some() || !shared.wakers.is_empty() {
+        if class.get().due(now).is_some() || shared.wakers.youngest(now).is_some() {
             shared.bell.sleep(Some(now));
         } else if class.get().fall_asleep() {
             shared.bell.sleep(None);

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use pinpool::cudarc::driver::{DriverError, sys};
 
@@ -96,7 +97,8 @@ fn a_parked_error_lets_nobody_read_early() {
             while !over.load(Ordering::Relaxed) {
                 let error = DriverError(sys::CUresult::CUDA_ERROR_UNKNOWN);
                 context.record_err(Err::<(), _>(error));
-                std::thread::yield_now();
+                // Copies succeed in between, and some meet the error half-way.
+                std::thread::sleep(Duration::from_micros(200));
             }
         });
         let mut lease = filled(&pool, 1 << 20, 0);
@@ -177,15 +179,20 @@ fn a_kept_lease_collects_no_fences() {
 /// The driver answers no question in a host function, which says nothing about the work.
 fn a_host_function_may_lease() {
     let pool = pool(4096, 4);
-    let [held, calling] = streams_apart(&pool);
-    let mut device = device_memory(&held, 4096);
-    let gate = Gate::close_now(&held);
-    for value in 0..4 {
-        drop(filled(&pool, 4096, value).upload(&held, &mut device).expect("queued"));
-    }
+    let stream = stream(&pool);
+    let mut device = device_memory(&stream, 4096);
+    let (queued, told) = std::sync::mpsc::channel();
     let inner = pool.clone();
-    in_host_function(&calling, move || assert!(inner.try_lease(1).is_err()));
-    gate.open();
+    // The copies are queued behind it, so that they are pending while it asks.
+    let asked = host_function(&stream, move || {
+        told.recv_timeout(HANG).expect("the copies are queued");
+        assert!(inner.try_lease(1).is_err());
+    });
+    for value in 0..4 {
+        drop(filled(&pool, 4096, value).upload(&stream, &mut device).expect("queued"));
+    }
+    queued.send(()).expect("it waits");
+    assert!(asked.recv_timeout(HANG).expect("it ran"), "the host function panicked");
     all_home(&pool);
     assert_eq!(class(&pool).quarantined, 0);
     // Not `no_harm_done`, which wants no question from a host function at all.

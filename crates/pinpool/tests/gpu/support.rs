@@ -302,8 +302,11 @@ unsafe extern "C" fn complete(fence: *mut c_void) {
     unsafe { Box::from_raw(fence.cast::<ManualFence>()) }.complete();
 }
 
-/// Runs `work` in a host function of the stream, and waits for it.
-pub(crate) fn in_host_function(stream: &CudaStream, work: impl FnOnce() + Send + 'static) {
+/// Queues `work` as a host function of the stream. It says whether it came to its end.
+pub(crate) fn host_function(
+    stream: &CudaStream,
+    work: impl FnOnce() + Send + 'static,
+) -> std::sync::mpsc::Receiver<bool> {
     type Work = Box<dyn FnOnce() + Send>;
     unsafe extern "C" fn run(work: *mut c_void) {
         // SAFETY: the box was made below and is given to one call.
@@ -313,10 +316,10 @@ pub(crate) fn in_host_function(stream: &CudaStream, work: impl FnOnce() + Send +
     let (done, told) = std::sync::mpsc::channel();
     let work: Work = Box::new(move || {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        done.send(outcome.is_ok()).expect("somebody waits");
+        let _ = done.send(outcome.is_ok());
     });
     queue_host_function(stream, run, Box::into_raw(Box::new(work)).cast_const().cast());
-    assert!(told.recv_timeout(HANG).expect("it ran"), "the host function panicked");
+    told
 }
 
 fn queue_host_function(
