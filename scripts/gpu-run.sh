@@ -121,8 +121,8 @@ examples() {
     {
         within 20 "$here/quickstart" &&
             within 20 "$here/in_flight" &&
-            within 20 "$here/config_file" "$here/pool.toml" &&
-            within 40 "$here/video_pipeline" "$scratch/noise.y4m"
+            (cd "$here" && within 20 ./config_file pool.toml) &&
+            (cd "$scratch" && within 40 "$here/video_pipeline" noise.y4m)
     } >"$report" 2>&1 || status=1
     add_to_benches 'examples' "$report"
     cat "$report"
