@@ -96,8 +96,9 @@ impl Next {
     /// A round that asks many fences is followed by a longer pause.
     fn spared(self, took: Duration) -> Self {
         match self {
-            Self::Again if took > LONG_ROUND => Self::Sleep(took * 2),
-            Self::Sleep(pause) => Self::Sleep(pause.max(took * 4)),
+            Self::Again if took > LONG_ROUND => Self::Sleep((took * 2).min(LAZY)),
+            // Not in proportion to a call that blocked for long.
+            Self::Sleep(pause) => Self::Sleep(pause.max((took * 4).min(LAZY_MAX))),
             other => other,
         }
     }

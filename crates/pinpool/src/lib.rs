@@ -51,6 +51,7 @@ mod memory;
 mod plan;
 mod pool;
 mod reclaim;
+mod report;
 mod seeded;
 mod shared;
 mod shared_lease;
@@ -82,7 +83,8 @@ pub use memory::{
     Pinned, Region,
 };
 pub use plan::{ClassPlan, Plan};
-pub use pool::{CloseReport, Pool, StartupReport, StuckSlot};
+pub use pool::Pool;
+pub use report::{CloseReport, StartupReport, StuckSlot};
 pub use shared_lease::SharedLease;
 pub use size_class::ClassId;
 pub use slab::StartupTimes;

@@ -9,13 +9,14 @@ use bytemuck::Pod;
 
 use crate::backend;
 use crate::class::{ClassRef, Slots};
-use crate::error::{ClassName, Error, LeaseError};
+use crate::error::{Error, LeaseError};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::memory::limits::locked_now;
 use crate::memory::{BackendKind, Memlock, PageLock};
 use crate::plan::{ClassPlan, Plan};
 use crate::reclaim::Stuck;
+use crate::report::{CloseReport, StartupReport, StuckSlot};
 use crate::shared::Shared;
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Slab, SlabFailure, StartupTimes};
@@ -40,84 +41,6 @@ struct Handle {
     plan: Plan,
     startup: StartupReport,
     keeper: Keeper,
-}
-
-/// How a pool came to its memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StartupReport {
-    /// The backend in use.
-    pub backend: BackendKind,
-    /// Why it is this one.
-    pub reason: String,
-    /// Every slab is locked in RAM.
-    pub pinned: bool,
-    /// Time per step, over all slabs.
-    pub times: StartupTimes,
-    /// Time of all steps together.
-    pub total: Duration,
-}
-
-/// What was still out when a close ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CloseReport {
-    /// Per class with slots out: its name and how many.
-    pub still_out: Vec<(ClassName, usize)>,
-    /// The slots of these that no holder has any more, but whose work is not over, the longest first.
-    pub in_flight: Vec<StuckSlot>,
-    /// How many of the slots that are out are quarantined after failed work: they never come home, and
-    /// their slabs stay mapped until the process ends.
-    pub quarantined: u64,
-    /// Slabs not given back yet: some of their slots are out, or a thread is unpinning them.
-    pub slabs_left: usize,
-    /// Bytes whose unpin or unmap failed; they stay mapped until the process ends.
-    pub stuck_bytes: u64,
-}
-
-/// A slot whose holder let go of it while work on it was in flight, and still is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StuckSlot {
-    /// Its class.
-    pub class: ClassName,
-    /// Its number within the class.
-    pub slot: u32,
-    /// How long ago the work was queued.
-    pub age: Duration,
-}
-
-impl CloseReport {
-    /// True when every slot came home and all memory was given back.
-    pub fn is_complete(&self) -> bool {
-        self.still_out.is_empty() && self.slabs_left == 0 && self.stuck_bytes == 0
-    }
-}
-
-impl fmt::Display for CloseReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_complete() {
-            return f.write_str("closed, all memory given back");
-        }
-        write!(f, "{} slabs are not given back", self.slabs_left)?;
-        for (class, slots) in &self.still_out {
-            write!(f, "; class '{class}': {slots} slots are out")?;
-        }
-        for stuck in self.in_flight.iter().take(STUCK_SHOWN) {
-            let StuckSlot { class, slot, age } = stuck;
-            write!(f, "; slot {slot} of '{class}' has been in flight for {age:.1?}")?;
-        }
-        if let Some(more) = self.in_flight.len().checked_sub(STUCK_SHOWN).filter(|more| *more > 0) {
-            write!(f, " and {more} more")?;
-        }
-        if self.quarantined > 0 {
-            write!(f, "; {} of them are quarantined and will never come home", self.quarantined)?;
-        }
-        match self.stuck_bytes {
-            0 => Ok(()),
-            stuck => write!(f, "; {stuck} bytes could not be given back"),
-        }
-    }
 }
 
 impl Pool {
@@ -496,8 +419,6 @@ fn announce(plan: &Plan, startup: &StartupReport) {
     }
 }
 
-/// Slots that a close report prints; all are in its list.
-const STUCK_SHOWN: usize = 4;
 /// Longer than copies that run take, shorter than a user takes to wonder.
 const DROP_WAIT: Duration = Duration::from_millis(500);
 /// Enough for a thread that has nothing to do to end, whatever the timeout.

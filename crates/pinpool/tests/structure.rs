@@ -31,6 +31,7 @@ const BOTTOM_TO_TOP: &[&str] = &[
     "shared",
     "tag",
     "slab",
+    "report",
     "class",
     "view",
     "lease",

@@ -1,0 +1,89 @@
+//! What a pool says of its start and of its end.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::ClassName;
+use crate::memory::BackendKind;
+use crate::slab::StartupTimes;
+
+/// How a pool came to its memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StartupReport {
+    /// The backend in use.
+    pub backend: BackendKind,
+    /// Why it is this one.
+    pub reason: String,
+    /// Every slab is locked in RAM.
+    pub pinned: bool,
+    /// Time per step, over all slabs.
+    pub times: StartupTimes,
+    /// Time of all steps together.
+    pub total: Duration,
+}
+
+/// What was still out when a close ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// Per class with slots out: its name and how many.
+    pub still_out: Vec<(ClassName, usize)>,
+    /// The slots of these that no holder has any more, but whose work is not over, the longest first.
+    pub in_flight: Vec<StuckSlot>,
+    /// How many of the slots that are out are quarantined after failed work: they never come home, and
+    /// their slabs stay mapped until the process ends.
+    pub quarantined: u64,
+    /// Slabs not given back yet: some of their slots are out, or a thread is unpinning them.
+    pub slabs_left: usize,
+    /// Bytes whose unpin or unmap failed; they stay mapped until the process ends.
+    pub stuck_bytes: u64,
+}
+
+/// A slot whose holder let go of it while work on it was in flight, and still is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StuckSlot {
+    /// Its class.
+    pub class: ClassName,
+    /// Its number within the class.
+    pub slot: u32,
+    /// How long ago the work was queued.
+    pub age: Duration,
+}
+
+impl CloseReport {
+    /// True when every slot came home and all memory was given back.
+    pub fn is_complete(&self) -> bool {
+        self.still_out.is_empty() && self.slabs_left == 0 && self.stuck_bytes == 0
+    }
+}
+
+impl fmt::Display for CloseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_complete() {
+            return f.write_str("closed, all memory given back");
+        }
+        write!(f, "{} slabs are not given back", self.slabs_left)?;
+        for (class, slots) in &self.still_out {
+            write!(f, "; class '{class}': {slots} slots are out")?;
+        }
+        for stuck in self.in_flight.iter().take(STUCK_SHOWN) {
+            let StuckSlot { class, slot, age } = stuck;
+            write!(f, "; slot {slot} of '{class}' has been in flight for {age:.1?}")?;
+        }
+        if let Some(more) = self.in_flight.len().checked_sub(STUCK_SHOWN).filter(|more| *more > 0) {
+            write!(f, " and {more} more")?;
+        }
+        if self.quarantined > 0 {
+            write!(f, "; {} of them are quarantined and will never come home", self.quarantined)?;
+        }
+        match self.stuck_bytes {
+            0 => Ok(()),
+            stuck => write!(f, "; {stuck} bytes could not be given back"),
+        }
+    }
+}
+
+/// Slots that a close report prints; all are in its list.
+const STUCK_SHOWN: usize = 4;
