@@ -2,7 +2,6 @@
 //! the order of its stream.
 
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::cuda::event::{Event, InteropEvent};
 use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
+use crate::foreign::caught;
 use crate::free_list::home_shard;
 
 /// One use of a slot's bytes that may not be over.
@@ -47,8 +47,7 @@ impl<F: Fence + ?Sized> Drop for Guarded<F> {
     fn drop(&mut self) {
         // SAFETY: dropped once, here.
         let dropping = || unsafe { ManuallyDrop::drop(&mut self.0) };
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(dropping)) {
-            std::mem::forget(payload);
+        if caught(dropping).is_none() {
             tracing::error!("a fence panicked when it was dropped");
         }
     }
@@ -132,12 +131,8 @@ impl AnyFence {
             return Ok(FenceStatus::Complete);
         }
         match self {
-            Self::User(fence) => catch_unwind(AssertUnwindSafe(|| fence.0.poll()))
-                .unwrap_or_else(|payload| {
-                    // What was thrown may panic again when it is dropped.
-                    std::mem::forget(payload);
-                    Err(FenceError::new("it panicked when asked"))
-                })
+            Self::User(fence) => caught(|| fence.0.poll())
+                .unwrap_or_else(|| Err(FenceError::new("it panicked when asked")))
                 .map_err(Error::Fence),
             #[cfg(feature = "cuda")]
             Self::Event(event) => event.poll(),

@@ -372,6 +372,12 @@ impl fmt::Display for Exhausted {
     }
 }
 
+/// Whether the `count`th failure of a kind is worth a line in the log: the first ones, then fewer and
+/// fewer, because a lost device fails every call.
+pub(crate) fn is_told(count: usize) -> bool {
+    count <= 4 || count.is_power_of_two()
+}
+
 /// The name of a class, held inline so that an error stays a plain value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClassName {

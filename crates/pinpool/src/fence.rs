@@ -72,8 +72,8 @@ impl Fence for Lost {
 
 /// A fence that is completed by a call. Its clones are one fence.
 ///
-/// Completing it wakes nobody: the pool asks, at the latest a millisecond or so after the work was
-/// over, and much sooner while somebody waits for a slot. If nobody ever completes it, its slot stays
+/// Completing it wakes nobody: the pool asks. It notices after a millisecond or so, after twenty
+/// where the work took long, and much sooner while somebody waits for a slot. If nobody ever completes it, its slot stays
 /// in flight for ever.
 ///
 /// ```

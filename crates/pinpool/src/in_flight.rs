@@ -86,7 +86,7 @@ impl<T: Pod> InFlight<T> {
     /// [`TryTakeError::Pending`] holds this value again; [`TryTakeError::Failed`] is as for
     /// [`Self::wait`].
     pub fn try_take(self) -> Result<Lease<T>, TryTakeError<T>> {
-        match self.settle() {
+        match self.lease.settle() {
             Ok(FenceStatus::Complete) => Ok(self.into_lease()),
             Ok(FenceStatus::Pending) => Err(TryTakeError::Pending(self)),
             Err(error) => Err(TryTakeError::Failed(self.quarantine(error))),
@@ -99,18 +99,7 @@ impl<T: Pod> InFlight<T> {
     ///
     /// A fence failed. The slot is quarantined when this value is waited for or dropped.
     pub fn is_complete(&self) -> Result<bool, Error> {
-        Ok(self.settle()? == FenceStatus::Complete)
-    }
-
-    /// Takes off complete fences until none is left or one is pending.
-    fn settle(&self) -> Result<FenceStatus, Error> {
-        while let Some(attached) = self.lease.state().last() {
-            if attached.fence.poll()? == FenceStatus::Pending {
-                return Ok(FenceStatus::Pending);
-            }
-            self.lease.take_off(attached);
-        }
-        Ok(FenceStatus::Complete)
+        Ok(self.lease.settle()? == FenceStatus::Complete)
     }
 
     /// The lease, when every fence is complete.

@@ -3,12 +3,12 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::class::ClassRef;
+use crate::foreign::caught;
 use crate::shared::Shared;
 use crate::sync::{Condvar, Mutex};
 
@@ -110,10 +110,7 @@ impl Rounds {
         loop {
             // Fences and wakers are foreign code. One that panics costs its slot, not the thread.
             let began = Instant::now();
-            let round = catch_unwind(AssertUnwindSafe(|| self.round()));
-            let next = round.unwrap_or_else(|payload| {
-                // What was thrown may panic again when it is dropped.
-                std::mem::forget(payload);
+            let next = caught(|| self.round()).unwrap_or_else(|| {
                 tracing::error!("a waker panicked in the keeper");
                 Next::Sleep(LAZY)
             });
@@ -163,7 +160,7 @@ impl Rounds {
     fn pause(&self, now: Instant) -> Option<Duration> {
         let closing = self.shared.is_awaited();
         let per_class = self.classes.iter().filter_map(|class| {
-            let due = class.get().due(now)?.0;
+            let due = class.get().due(now)?;
             let urgent = closing || class.get().is_waited();
             let most = if due < LATE { URGENT_MAX } else { LAZY };
             // Work that does not end is asked less and less.

@@ -12,6 +12,7 @@ use bytemuck::Pod;
 use crate::attached::{Attached, Part};
 use crate::class::{ClassRef, Taken};
 use crate::error::{ClassName, Error, LeaseError};
+use crate::fence::FenceStatus;
 use crate::memory::BackendKind;
 use crate::size_class::ClassId;
 use crate::slot::SlotState;
@@ -95,6 +96,12 @@ impl<T: Pod> Lease<T> {
         if self.state().is_written() {
             self.wait_written();
         }
+        self.raw_slice()
+    }
+
+    /// The elements in use, whatever work is on them.
+    #[inline]
+    pub(crate) fn raw_slice(&self) -> &[T] {
         // SAFETY: I1 and I2, the slot is mapped, initialised and ours; `len` fits it, and any bytes
         // are a valid `T`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
@@ -108,7 +115,13 @@ impl<T: Pod> Lease<T> {
         if self.state().is_used() {
             self.wait_used();
         }
-        // SAFETY: as `as_slice`, and `&mut self` makes it the only access.
+        self.raw_mut_slice()
+    }
+
+    /// The elements in use to write, whatever work is on them.
+    #[inline]
+    pub(crate) fn raw_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as `raw_slice`, and `&mut self` makes it the only access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
@@ -298,6 +311,18 @@ impl<T: Pod> Lease<T> {
     /// Takes off a fence that is complete, unless another thread did so.
     pub(crate) fn take_off(&self, attached: Attached) {
         self.slot_of().take_off(attached);
+    }
+
+    /// Asks the fences and takes off complete ones, until none is left or one is pending. Nobody else
+    /// attaches fences meanwhile.
+    pub(crate) fn settle(&self) -> Result<FenceStatus, Error> {
+        while let Some(attached) = self.state().last() {
+            if attached.fence.poll()? == FenceStatus::Pending {
+                return Ok(FenceStatus::Pending);
+            }
+            self.take_off(attached);
+        }
+        Ok(FenceStatus::Complete)
     }
 
     /// Takes the slot out of use for good: it counts as in flight, and its work may never be over.

@@ -41,6 +41,7 @@ mod config;
 pub mod cuda;
 mod error;
 mod fence;
+mod foreign;
 mod frame;
 mod free_list;
 mod in_flight;

@@ -345,7 +345,6 @@ impl fmt::Debug for Pool {
 }
 
 fn class_stats(class: ClassRef, ours: bool) -> ClassStats {
-    let stuck = if ours { class.stuck() } else { Vec::new() };
     let class = class.get();
     let (census, high_water) = class.sampled();
     ClassStats {
@@ -358,7 +357,7 @@ fn class_stats(class: ClassRef, ours: bool) -> ClassStats {
         leased: census.leased,
         in_flight: census.in_flight,
         quarantined: census.quarantined,
-        oldest_in_flight: class.oldest_in_flight(&stuck, Instant::now()),
+        oldest_in_flight: class.oldest_in_flight(ours),
         high_water,
         leases_total: class.leases_total(),
         landed_total: class.landed_total(),

@@ -103,15 +103,9 @@ impl<T: Pod> SharedLease<T> {
     ///
     /// This value again, otherwise. A copy that failed counts as in flight for ever.
     pub fn into_lease(self) -> Result<Lease<T>, Self> {
-        let state = self.lease.state();
-        if !state.is_sole_share() {
+        let sole = self.lease.state().is_sole_share();
+        if !sole || !matches!(self.lease.settle(), Ok(FenceStatus::Complete)) {
             return Err(self);
-        }
-        while let Some(attached) = state.last() {
-            if !matches!(attached.fence.poll(), Ok(FenceStatus::Complete)) {
-                return Err(self);
-            }
-            self.lease.take_off(attached);
         }
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, so the lease is taken out once.

@@ -27,8 +27,7 @@ impl Wakers {
     pub(crate) fn register(&self, fence: AnyFence, task: &Waker) {
         let task = task.clone();
         let mut list = self.0.lock();
-        let known = list.iter().position(|awaited| awaited.fence.is(&fence));
-        let old = known.map(|at| list.swap_remove(at));
+        let old = take(&mut list, &fence);
         let since = old.as_ref().map_or_else(Instant::now, |old| old.since);
         list.push(Awaited { fence, task, since });
         drop(list);
@@ -39,8 +38,7 @@ impl Wakers {
     /// Nobody awaits this fence any more.
     pub(crate) fn forget(&self, fence: &AnyFence) {
         let mut list = self.0.lock();
-        let known = list.iter().position(|awaited| awaited.fence.is(fence));
-        let old = known.map(|at| list.swap_remove(at));
+        let old = take(&mut list, fence);
         drop(list);
         drop(old);
     }
@@ -63,10 +61,7 @@ impl Wakers {
             if matches!(fence.poll(), Ok(FenceStatus::Pending)) {
                 continue;
             }
-            let mut list = self.0.lock();
-            let place = list.iter().position(|awaited| awaited.fence.is(&fence));
-            let over = place.map(|place| list.swap_remove(place));
-            drop(list);
+            let over = take(&mut self.0.lock(), &fence);
             drop(fence);
             if let Some(Awaited { fence, task, .. }) = over {
                 recycle(fence);
@@ -74,4 +69,9 @@ impl Wakers {
             }
         }
     }
+}
+
+fn take(list: &mut Vec<Awaited>, fence: &AnyFence) -> Option<Awaited> {
+    let at = list.iter().position(|awaited| awaited.fence.is(fence))?;
+    Some(list.swap_remove(at))
 }

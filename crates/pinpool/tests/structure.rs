@@ -12,6 +12,7 @@ const BOTTOM_TO_TOP: &[&str] = &[
     "lifetime",
     "bell",
     "fence",
+    "foreign",
     "free_list",
     "waiters",
     "memory",

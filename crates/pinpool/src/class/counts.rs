@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Class;
-use crate::error::{Error, Exhausted, LeaseError};
-use crate::reclaim::Stuck;
+use crate::error::{Error, Exhausted, LeaseError, is_told};
 use crate::slot::SlotState;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -123,15 +122,14 @@ impl Class {
     /// A slot in flight whose work may never be over is never used again (I11).
     pub(crate) fn quarantine(&self, slot: u32, error: &Error) {
         // First: a slot in between counts as leased, never twice.
-        self.counters.landed.fetch_add(1, Ordering::AcqRel);
+        self.land();
         let count = self.counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
         if self.is_lost() {
             self.waiters.wake_all();
         }
         // It may have been the last that the keeper stayed for.
         self.shared.bell.ring();
-        // A lost device fails every fence: the first ones are told, then fewer and fewer.
-        if count <= 4 || count.is_power_of_two() {
+        if is_told(count as usize) {
             tracing::error!(%error, class = %self.name, slot, count, "slot quarantined");
         }
     }
@@ -153,11 +151,14 @@ impl Class {
         self.counters.departed.load(Ordering::Relaxed) > 0
     }
 
-    /// How long the longest use of a slot has been going on.
-    pub(crate) fn oldest_in_flight(&self, stuck: &[Stuck], now: Instant) -> Option<Duration> {
-        let retired = stuck.iter().map(|stuck| stuck.age);
-        let held = self.list.metas().filter_map(SlotState::used_since);
-        held.map(|since| now.saturating_duration_since(since)).chain(retired).max()
+    /// How long the longest use of a slot has been going on. `ours` is false in a forked child, where
+    /// the lock of the retired slots may be held for ever.
+    pub(crate) fn oldest_in_flight(&self, ours: bool) -> Option<Duration> {
+        let now = Instant::now();
+        let sorted = if ours { self.reclaim.oldest(now) } else { None };
+        // Held, or retired and not sorted yet: the fences are on the slot.
+        let attached = self.list.metas().filter_map(SlotState::used_since);
+        attached.map(|since| now.saturating_duration_since(since)).chain(sorted).max()
     }
 
     pub(super) fn quarantined(&self) -> u32 {

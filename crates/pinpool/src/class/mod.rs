@@ -8,14 +8,14 @@ mod models;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{ClassName, LeaseError};
 use crate::free_list::{FreeList, Pop, Push};
 use crate::lifetime::Lifetime;
 use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep};
 use crate::plan::ClassPlan;
-use crate::reclaim::{Due, Home, Reclaim, Stuck};
+use crate::reclaim::{Home, Reclaim, Stuck};
 use crate::shared::Shared;
 use crate::size_class::ClassId;
 use crate::slab::Slab;
@@ -291,7 +291,7 @@ impl ClassRef {
     /// Ends the pool's handle or the keeper's hold on the class.
     pub(crate) fn drop_reference(self) {
         if self.get().lifetime.drop_reference() {
-            // SAFETY: I1, both references are gone: no handle, no memory and so no slot is out; the
+            // SAFETY: I1, all references are gone: no handle, no keeper, no memory and so no slot is out; the
             // box was leaked in `new` and is rebuilt once.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
@@ -310,7 +310,7 @@ impl Class {
     }
 
     /// When to look for complete slots again, or `None` when none is retired.
-    pub(crate) fn due(&self, now: Instant) -> Option<Due> {
+    pub(crate) fn due(&self, now: Instant) -> Option<Duration> {
         self.reclaim.due(now)
     }
 

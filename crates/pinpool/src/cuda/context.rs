@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
-use crate::error::Error;
+use crate::error::{Error, is_told};
 use crate::sync::plain::{AtomicUsize, Ordering};
 
 /// Makes a context current while it lives. Drops and copies may run on any thread, and what the
@@ -74,8 +74,7 @@ impl Drop for Unrestricted {
 pub(super) fn note_failure(call: &'static str, result: Result<(), DriverError>) {
     let Err(error) = gone_is_done(result) else { return };
     let count = FAILURES.fetch_add(1, Ordering::Relaxed) + 1;
-    // The first ones, then fewer and fewer: a lost device fails every call.
-    if count <= 4 || count.is_power_of_two() {
+    if is_told(count) {
         tracing::warn!(call, code = code(error), count, "a driver call failed in a drop");
     }
 }

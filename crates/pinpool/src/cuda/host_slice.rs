@@ -2,8 +2,7 @@
 //!
 //! cudarc asks for the slice, queues the copy, and then either records an event that it was given or
 //! waits for the stream. Where it records, the event is a fence of the lease. cudarc may skip it, and
-//! a fence that was never recorded is found out later: its slot is then quarantined (see
-//! [`InteropEvent`]).
+//! a fence that was never recorded is found out later (see [`InteropEvent`]).
 //!
 //! Who calls the trait's `unsafe` methods without cudarc drops the guard on the calling thread, before
 //! that thread asks for another, as cudarc's own calls do.
@@ -34,9 +33,7 @@ impl<T: Pod> HostSlice<T> for Lease<T> {
         stream: &'a CudaStream,
     ) -> (&'a [T], SyncOnDrop<'a>) {
         let guard = follow(self.slot_of(), stream, false);
-        // SAFETY: I1 and I2, as `as_slice`; what may write it is over or of the same stream.
-        let slice = unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) };
-        (slice, guard)
+        (self.raw_slice(), guard)
     }
 
     unsafe fn stream_synced_mut_slice<'a>(
@@ -44,9 +41,7 @@ impl<T: Pod> HostSlice<T> for Lease<T> {
         stream: &'a CudaStream,
     ) -> (&'a mut [T], SyncOnDrop<'a>) {
         let guard = follow(self.slot_of(), stream, true);
-        // SAFETY: as above, and `&mut self` makes it the only access of the host.
-        let slice = unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len()) };
-        (slice, guard)
+        (self.raw_mut_slice(), guard)
     }
 }
 

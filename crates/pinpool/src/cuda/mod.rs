@@ -30,8 +30,8 @@
 //!   waits for the stream behind the copy instead of recording an event. An error that another thread
 //!   leaves in the context within that call (`CudaContext::record_err`) makes it skip the wait and
 //!   return `Ok`; the copy is then not tracked.
-//! * Where an event was to be recorded and cudarc skipped it, the pool finds out and quarantines the
-//!   slot.
+//! * Where an event was to be recorded and cudarc skipped it, the pool finds out: reading or writing the
+//!   lease waits for the whole context, and a lease that is dropped without costs its slot.
 
 mod context;
 pub(crate) mod event;

@@ -241,12 +241,10 @@ fn upload<T: Pod, D: DevicePtrMut<T> + DeviceMemory>(
     check_context(target.stream(), stream)?;
     queue(lease, stream, false, "cuMemcpyHtoDAsync", |raw_stream| {
         let (address, _recorded) = target.device_ptr_mut(stream);
-        // SAFETY: the range lies within the slot.
-        let start = unsafe { lease.as_ptr().add(range.start) };
+        let part = &lease.raw_slice()[range];
         // SAFETY: the slot is pinned; nobody writes it before the fence is complete, because the
-        // lease moves into the copy or is shared (I3).
-        let part = unsafe { std::slice::from_raw_parts(start, range.len()) };
-        // SAFETY: as above; the target is long enough and stays until its stream passed the copy.
+        // lease moves into the copy or is shared (I3); the target is long enough and stays until its
+        // stream passed the copy.
         unsafe { result::memcpy_htod_async(address, part, raw_stream) }
     })
 }

@@ -52,10 +52,6 @@ pub(super) enum Gallop {
     Each { rest: usize },
 }
 
-/// When to look at a line again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Due(pub(crate) Duration);
-
 impl Line {
     pub(super) fn new() -> Self {
         Self {
@@ -210,15 +206,15 @@ impl Line {
     /// How long to wait before looking again: half of what the head should still take, or an eighth
     /// of what it took too long; nothing close to the time when it should be complete, because a
     /// sleep may end late.
-    pub(super) fn due(&self, now: Instant) -> Option<Due> {
+    pub(super) fn due(&self, now: Instant) -> Option<Duration> {
         if !self.over.is_empty() || self.waiting.front()?.complete {
-            return Some(Due(Duration::ZERO));
+            return Some(Duration::ZERO);
         }
         let expected = self.began()? + self.typical;
         let rest = expected.saturating_duration_since(now);
         let late = now.saturating_duration_since(expected);
         let close = rest.max(late) < CLOSE;
-        Some(Due(if close { Duration::ZERO } else { (rest / 2).max(late / 8) }))
+        Some(if close { Duration::ZERO } else { (rest / 2).max(late / 8) })
     }
 
     pub(super) fn stuck(&self, now: Instant) -> impl Iterator<Item = Stuck> {

@@ -45,7 +45,6 @@ use crate::slot::SlotState;
 use crate::sync::AtomicU64;
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, thread_local};
 
-pub(crate) use line::Due;
 use line::{Line, Probe};
 
 /// Retired slots of one class.
@@ -189,12 +188,18 @@ impl Reclaim {
     }
 
     /// When to look again, or `None` when nothing waits here.
-    pub(crate) fn due(&self, now: Instant) -> Option<Due> {
+    pub(crate) fn due(&self, now: Instant) -> Option<Duration> {
         let lines = self.lines();
         lines.all.iter().filter_map(|line| line.due(now)).min()
     }
 
-    /// Slots that wait in lines, the longest first.
+    /// How long the longest of the slots in lines has waited.
+    pub(crate) fn oldest(&self, now: Instant) -> Option<Duration> {
+        let lines = self.lines();
+        lines.all.iter().flat_map(|line| line.stuck(now)).map(|stuck| stuck.age).max()
+    }
+
+    /// Slots that wait, the longest first.
     pub(crate) fn stuck(&self, home: &mut impl Home) -> Vec<Stuck> {
         while !self.sort(home) {}
         let now = Instant::now();
