@@ -65,14 +65,7 @@ pub fn run(
         rows: Vec::new(),
         ratios: Vec::new(),
     };
-    let rig = match CudaRig::open() {
-        Ok(rig) => rig,
-        Err(BenchError::Input(reason)) => {
-            report.not_run = Some(reason);
-            return Ok(report);
-        }
-        Err(other) => return Err(other),
-    };
+    let Some(rig) = CudaRig::open_if_any(&mut report.not_run)? else { return Ok(report) };
     for (done, &bytes) in sizes.iter().enumerate() {
         progress(done as u64, sizes.len() as u64);
         let mut buffers = Buffers::open(&rig, bytes)?;

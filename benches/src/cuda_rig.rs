@@ -34,6 +34,21 @@ impl CudaRig {
         Ok(Self { context, stream })
     }
 
+    /// Opens the first device. Where there is none, that is no error: the reason goes to `not_run`.
+    ///
+    /// # Errors
+    /// The driver's reason.
+    pub(crate) fn open_if_any(not_run: &mut Option<String>) -> Result<Option<Self>, BenchError> {
+        match Self::open() {
+            Ok(rig) => Ok(Some(rig)),
+            Err(BenchError::Input(reason)) => {
+                *not_run = Some(reason);
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
     /// Opens the first device without cudarc's event tracking, which records an event of its own
     /// for every use of device memory.
     ///

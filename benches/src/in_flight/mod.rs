@@ -72,14 +72,7 @@ pub fn run(
         reclaim: Vec::new(),
         keeper: Vec::new(),
     };
-    let rig = match CudaRig::open() {
-        Ok(rig) => rig,
-        Err(BenchError::Input(reason)) => {
-            report.not_run = Some(reason);
-            return Ok(report);
-        }
-        Err(other) => return Err(other),
-    };
+    let Some(rig) = CudaRig::open_if_any(&mut report.not_run)? else { return Ok(report) };
     if let Some(pytorch) = &pytorch {
         pytorch.check_device(report.machine.gpu.as_ref().map(|gpu| gpu.name.as_str()))?;
     }

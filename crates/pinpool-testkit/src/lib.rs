@@ -16,4 +16,5 @@ pub mod model;
 pub mod proc;
 pub mod sampler;
 pub mod scripted;
+pub mod soon;
 pub mod stamp;

@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 
 use pinpool::{Error, InFlight, Lease, ManualFence, Pool};
 use pinpool_testkit::scripted::{Ledger, counted_pool};
+use pinpool_testkit::soon::{HANG, until};
 use pinpool_testkit::stamp;
 
 const SIZE: usize = 1024;
-/// What takes longer is lost.
-const HANG: Duration = Duration::from_secs(20);
 
 fn frames(count: usize) -> (Pool, Ledger) {
     counted_pool(&[("frame", SIZE, count)])
@@ -39,14 +38,6 @@ fn counts(pool: &Pool) -> [u32; 4] {
     let class = &pool.stats().classes[0];
     assert_eq!(class.stale_returns_total, 0);
     [class.free, class.leased, class.in_flight, class.quarantined]
-}
-
-fn until(what: &str, fact: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !fact() {
-        assert!(start.elapsed() < HANG, "never: {what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 /// Wakes a sleeping thread and counts how often.

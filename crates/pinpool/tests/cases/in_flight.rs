@@ -7,18 +7,17 @@ mod lost;
 mod shared;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pinpool::{
     Exhausted, Fence, FenceError, FenceStatus, InFlight, Lease, LeaseError, ManualFence, Pool,
     TryTakeError,
 };
 use pinpool_testkit::scripted::{Ledger, counted_pool};
+use pinpool_testkit::soon::{HANG, until};
 use pinpool_testkit::stamp;
 
 const SIZE: usize = 4096;
-/// What takes longer is lost.
-const HANG: Duration = Duration::from_secs(20);
 
 /// A pool with one class of so many slots, on memory whose calls are booked.
 fn frames(count: usize) -> (Pool, Ledger) {
@@ -32,15 +31,6 @@ fn counts(pool: &Pool) -> [u32; 4] {
     assert_eq!(counts.iter().sum::<u32>(), class.slots, "{class:?}");
     assert_eq!(class.stale_returns_total, 0, "{class:?}");
     counts
-}
-
-/// Waits for what must come true soon.
-fn until(what: &str, fact: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !fact() {
-        assert!(start.elapsed() < HANG, "never: {what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 /// The numbers of an empty class.

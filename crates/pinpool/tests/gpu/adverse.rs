@@ -44,7 +44,7 @@ fn a_lost_fence_hides_no_other() {
     assert_filled(&running, &targets[1], 1);
     opener.join().expect("no panic");
     drop(lease);
-    eventually("the captured slot is given up", || class(&pool).quarantined == 1);
+    until("the captured slot is given up", || class(&pool).quarantined == 1);
     no_harm_done();
 }
 

@@ -198,7 +198,7 @@ fn a_copy_that_cannot_be_followed() {
     foreign_upload(&lease, &rig.streams[1], &mut rig.devices[1]);
     lease.record_use(&rig.streams[1]).expect_err("told to fail");
     drop(lease);
-    eventually("two slots are given up", || counts(&pool) == (1, 0, 0, 2));
+    until("two slots are given up", || counts(&pool) == (1, 0, 0, 2));
     for _ in 0..20 {
         assert_ne!(filled(&pool, 4096, 0xff).slot(), slot);
         assert_eq!(counts(&pool), (1, 0, 0, 2));

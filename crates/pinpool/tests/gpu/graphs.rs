@@ -249,7 +249,7 @@ fn a_plain_copy_into_a_capture() {
     let copied = stream.memcpy_htod(&lease, &mut device);
     drop(lease);
     assert!(copied.is_ok(), "{copied:?}");
-    eventually("the slot is given up", || class(&pool).quarantined == 1);
+    until("the slot is given up", || class(&pool).quarantined == 1);
     let graph = end(&stream);
     for _ in 0..100 {
         drop(filled(&pool, 4096, 0xff));

@@ -302,7 +302,7 @@ fn a_failed_fence_costs_its_slot() {
     waiting.fail("so was this one");
     let error = flight.wait().expect_err("the fence failed");
     assert!(error.to_string().contains("so was this one"), "{error}");
-    eventually("two slots are quarantined", || counts(&pool) == (1, 0, 0, 2));
+    until("two slots are quarantined", || counts(&pool) == (1, 0, 0, 2));
     for _ in 0..100 {
         drop(filled(&pool, 4096, 3));
         assert_eq!(counts(&pool), (1, 0, 0, 2));

@@ -202,7 +202,7 @@ fn a_recording_that_cudarc_lost() {
     let _ = stream.context().check_err();
     let opener = gate.open_soon();
     drop(lease);
-    eventually("the slot is given up", || class(&pool).quarantined == 1);
+    until("the slot is given up", || class(&pool).quarantined == 1);
     for _ in 0..100 {
         drop(filled(&pool, 4096, 0xff));
         assert_eq!(counts(&pool), (1, 0, 0, 1));

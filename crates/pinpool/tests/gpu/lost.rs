@@ -146,7 +146,7 @@ fn lose_the_device() {
     let error = kept.wait().expect_err("the device is lost");
     assert!(matches!(error, Error::Driver { .. }), "{error}");
     println!("{error}");
-    eventually("all slots in flight are quarantined", || {
+    until("all slots in flight are quarantined", || {
         // The last slot is free memory as good as any; then the class is empty, which asks.
         let last = pool.try_lease(1);
         assert!(pool.try_lease(1).is_err(), "a slot in doubt was given out");

@@ -171,7 +171,7 @@ fn rounds_without_end() {
         println!("{more} events for sixteen copies at a time");
         assert!(more <= 32, "{more} events are left");
         drop(pool);
-        eventually("the events go with the pool", || driver.live_events() <= before);
+        until("the events go with the pool", || driver.live_events() <= before);
     }
     no_harm_done();
 }

@@ -10,8 +10,7 @@ use pinpool::cudarc::driver::{
 };
 use pinpool::{BackendChoice, ClassStats, Lease, ManualFence, Pool};
 
-/// Longer than anything here takes: whoever waits so long hangs.
-pub(crate) const HANG: Duration = Duration::from_secs(20);
+pub(crate) use pinpool_testkit::soon::{HANG, until};
 
 pub(crate) fn pool(size: usize, count: usize) -> Pool {
     Pool::builder()
@@ -88,18 +87,9 @@ pub(crate) fn counts(pool: &Pool) -> (u32, u32, u32, u32) {
     (class.free, class.leased, class.in_flight, class.quarantined)
 }
 
-/// Waits until `done`, or fails as a hang.
-pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < HANG, "never came true: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Every slot of every class comes home.
 pub(crate) fn all_home(pool: &Pool) {
-    eventually("all slots are free", || {
+    until("all slots are free", || {
         pool.stats().classes.iter().all(|class| class.free == class.slots)
     });
 }
@@ -187,7 +177,7 @@ impl Gate {
     /// The same, and all earlier work is over.
     pub(crate) fn close_now(stream: &CudaStream) -> Self {
         let gate = Self::close(stream);
-        eventually("the stream comes to the gate", || gate.0.reached.load(Ordering::Acquire));
+        until("the stream comes to the gate", || gate.0.reached.load(Ordering::Acquire));
         gate
     }
 
