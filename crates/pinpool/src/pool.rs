@@ -346,6 +346,8 @@ impl fmt::Debug for Pool {
 
 fn class_stats(class: ClassRef, ours: bool) -> ClassStats {
     let class = class.get();
+    // First: it takes the lock under which slots come home, so that none is half counted.
+    let oldest_in_flight = class.oldest_in_flight(ours);
     let (census, high_water) = class.sampled();
     ClassStats {
         id: class.id(),
@@ -357,7 +359,7 @@ fn class_stats(class: ClassRef, ours: bool) -> ClassStats {
         leased: census.leased,
         in_flight: census.in_flight,
         quarantined: census.quarantined,
-        oldest_in_flight: class.oldest_in_flight(ours),
+        oldest_in_flight,
         high_water,
         leases_total: class.leases_total(),
         landed_total: class.landed_total(),

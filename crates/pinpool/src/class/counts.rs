@@ -155,10 +155,11 @@ impl Class {
     /// the lock of the retired slots may be held for ever.
     pub(crate) fn oldest_in_flight(&self, ours: bool) -> Option<Duration> {
         let now = Instant::now();
+        // First: fences move from slots to lines meanwhile, and never back.
+        let attached = self.list.metas().filter_map(SlotState::used_since).min();
+        let attached = attached.map(|since| now.saturating_duration_since(since));
         let sorted = if ours { self.reclaim.oldest(now) } else { None };
-        // Held, or retired and not sorted yet: the fences are on the slot.
-        let attached = self.list.metas().filter_map(SlotState::used_since);
-        attached.map(|since| now.saturating_duration_since(since)).chain(sorted).max()
+        attached.max(sorted)
     }
 
     pub(super) fn quarantined(&self) -> u32 {
