@@ -83,6 +83,7 @@ impl fmt::Debug for Event {
 pub(crate) struct InteropEvent {
     /// Dropped with the caller's context restored.
     event: ManuallyDrop<CudaEvent>,
+    context: Arc<CudaContext>,
     /// Whether the thread that asked cudarc to record it still lives.
     thread: Weak<()>,
 }
@@ -100,6 +101,7 @@ impl InteropEvent {
         let event = context.new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT))?;
         Ok(Self {
             event: ManuallyDrop::new(event),
+            context: Arc::clone(context),
             // A thread that is ending hands nothing to cudarc any more.
             thread: LIVES.try_with(Arc::downgrade).unwrap_or_default(),
         })
@@ -119,7 +121,7 @@ impl InteropEvent {
 
     /// Whether what was recorded is complete.
     pub(crate) fn poll(&self) -> Result<FenceStatus, Error> {
-        let status = query(self.event.context(), self.event.cu_event())?;
+        let status = query(&self.context, self.event.cu_event())?;
         if status == FenceStatus::Complete && !self.was_recorded()? {
             return Err(Error::Fence(FenceError::new(
                 "cudarc did not record an event behind the copy",
@@ -131,10 +133,10 @@ impl InteropEvent {
     /// Waits for what was recorded; where nothing was, for all work of the context.
     pub(crate) fn wait(&self) -> Result<(), Error> {
         if !self.was_recorded()? {
-            return asking(self.event.context(), result::ctx::synchronize)
+            return asking(&self.context, result::ctx::synchronize)
                 .map_err(|error| failed("cuCtxSynchronize", error));
         }
-        asking(self.event.context(), || {
+        asking(&self.context, || {
             // SAFETY: the event is alive.
             unsafe { result::event::synchronize(self.event.cu_event()) }
         })
@@ -143,7 +145,7 @@ impl InteropEvent {
 
     fn was_recorded(&self) -> Result<bool, Error> {
         let raw = self.event.cu_event();
-        match asking(self.event.context(), || elapsed(raw)) {
+        match asking(&self.context, || elapsed(raw)) {
             Ok(()) | Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(true),
             Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_HANDLE)) => Ok(false),
             Err(error) => Err(failed("cuEventElapsedTime", error)),
@@ -153,7 +155,7 @@ impl InteropEvent {
 
 impl Drop for InteropEvent {
     fn drop(&mut self) {
-        let _bound = Bound::to(self.event.context());
+        let _bound = Bound::to(&self.context);
         let _unrestricted = Unrestricted::enter();
         // SAFETY: dropped once, here.
         unsafe { ManuallyDrop::drop(&mut self.event) };
