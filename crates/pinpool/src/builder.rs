@@ -4,11 +4,12 @@
 #[cfg(feature = "config")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::layer::{ClassLayer, Layer};
 use crate::config::{BackendChoice, ClassConfig, PoolConfig, Threads, env};
 use crate::error::{ConfigError, Error, Origin};
-use crate::memory::{LockMode, PageLock};
+use crate::memory::{ForkPolicy, LockMode, PageLock};
 use crate::plan::Plan;
 use crate::pool::Pool;
 
@@ -137,25 +138,46 @@ impl PoolBuilder {
         self
     }
 
+    /// What a forked child gets of the slabs.
+    pub fn fork(mut self, policy: ForkPolicy) -> Self {
+        self.layer.fork = Some(policy);
+        self
+    }
+
+    /// Whether the pool remembers since when and by which thread each lease is held.
+    pub fn track_holders(mut self, track: bool) -> Self {
+        self.layer.track_holders = Some(track);
+        self
+    }
+
+    /// Reports each lease that is held for longer, once; implies [`Self::track_holders`].
+    pub fn leak_after(mut self, held: Duration) -> Self {
+        self.layer.leak_after = Some(held);
+        self
+    }
+
+    /// Whether the pool keeps canaries, poison and guard pages. Needs the Cargo feature
+    /// `debug-checks`.
+    pub fn debug_checks(mut self, check: bool) -> Self {
+        self.layer.debug_checks = Some(check);
+        self
+    }
+
     /// Adds a class, or changes the size and count of a file's class of that name.
     pub fn class(mut self, name: &str, size: usize, count: usize) -> Self {
         self.layer.classes.push(ClassLayer {
             name: name.into(),
             size: Some(size as u64),
             count: Some(count as u64),
-            align: None,
+            ..ClassLayer::default()
         });
         self
     }
 
-    /// Adds a class with all its options, or changes a file's class of that name.
+    /// Adds a class with all its options, the defaults included; it replaces a file's class of that
+    /// name.
     pub fn class_config(mut self, class: ClassConfig) -> Self {
-        self.layer.classes.push(ClassLayer {
-            name: class.name,
-            size: Some(class.size as u64),
-            count: Some(class.count as u64),
-            align: Some(class.align as u64),
-        });
+        self.layer.classes.push(ClassLayer::whole(class));
         self
     }
 

@@ -27,7 +27,8 @@
 //!   probe that decides the backend.
 //! * [`PageLock`] is the contract for memory of your own.
 //!
-//! Features: `cuda` and `config` (TOML files), both on by default.
+//! Features: `cuda` and `config` (TOML files), both on by default; `debug-checks`, which the option
+//! `debug_checks` needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attached;
@@ -72,7 +73,8 @@ pub use cudarc;
 pub use builder::PoolBuilder;
 pub use bytemuck::Pod;
 pub use config::{
-    ALIGN_DEFAULT, BackendChoice, ClassConfig, PIN_CHUNK_DEFAULT, PoolConfig, THREADS_MAX, Threads,
+    ALIGN_DEFAULT, BackendChoice, ClassConfig, DURATION_MAX, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT,
+    OnEmpty, PIN_CHUNK_DEFAULT, PoolConfig, SPILL_MAX, Scrub, THREADS_MAX, Threads,
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, Origin};
 pub use fence::{Fence, FenceError, FenceStatus, ManualFence};
@@ -80,10 +82,10 @@ pub use frame::{FrameFormat, FrameSpec};
 pub use in_flight::{InFlight, Landing, TryTakeError};
 pub use lease::Lease;
 pub use memory::{
-    BackendKind, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock, PageLock,
-    Pinned, Region,
+    BackendKind, ForkPolicy, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock,
+    PageLock, Pinned, Region,
 };
-pub use plan::{ClassPlan, Plan};
+pub use plan::{ClassPlan, GrowPlan, Plan};
 pub use pool::Pool;
 pub use report::{CloseReport, StartupReport, StuckSlot};
 pub use shared_lease::SharedLease;

@@ -1,7 +1,8 @@
 //! `pinpool plan`: what a configuration comes to, with the environment's overrides; nothing is
 //! pinned.
 
-use pinpool::{Plan, Pool, Threads};
+use humantime::format_duration;
+use pinpool::{ClassPlan, Plan, Pool, Threads};
 use pinpool_bench::machine;
 use serde_json::{Value, json};
 
@@ -26,18 +27,6 @@ fn to_json(plan: &Plan) -> Value {
         Threads::Count(count) => json!(count),
         Threads::Auto => json!("auto"),
     };
-    let classes = plan.classes.iter().map(|class| {
-        json!({
-            "name": class.name,
-            "size": class.size,
-            "count": class.count,
-            "align": class.align,
-            "slot_bytes": class.slot_bytes,
-            "slab_bytes": class.slab_bytes,
-            "waste_bytes": class.waste_bytes,
-            "chunk_bytes": class.chunk_bytes,
-        })
-    });
     let memlock = machine::memlock();
     json!({
         "pool": {
@@ -47,8 +36,12 @@ fn to_json(plan: &Plan) -> Value {
             "lock": config.lock.to_string(),
             "prefault_threads": prefault_threads,
             "pin_chunk": config.pin_chunk,
+            "fork": config.fork.to_string(),
+            "track_holders": config.track_holders,
+            "leak_after": config.leak_after.map(|held| format_duration(held).to_string()),
+            "debug_checks": config.debug_checks,
         },
-        "classes": classes.collect::<Vec<_>>(),
+        "classes": plan.classes.iter().map(class).collect::<Vec<_>>(),
         "total_bytes": plan.total_bytes,
         "pinned_bytes": plan.pinned_bytes,
         "waste_bytes": plan.waste_bytes(),
@@ -59,5 +52,35 @@ fn to_json(plan: &Plan) -> Value {
             "cap_ipc_lock": memlock.cap_ipc_lock,
         },
         "notes": plan.notes,
+    })
+}
+
+fn class(class: &ClassPlan) -> Value {
+    let grow = class.grow.map(|grow| {
+        json!({
+            "by": grow.by,
+            "slabs": grow.slabs,
+            "at": grow.at,
+            "slab_bytes": grow.slab_bytes,
+            "chunk_bytes": grow.chunk_bytes,
+        })
+    });
+    json!({
+        "name": class.name,
+        "size": class.size,
+        "count": class.count,
+        "align": class.align,
+        "on_empty": class.on_empty.to_string(),
+        "reserve": class.reserve,
+        "max_spill": class.max_spill,
+        "scrub": class.scrub.to_string(),
+        "grow": grow,
+        "pageable_max": class.pageable_max,
+        "idle_after": format_duration(class.idle_after).to_string(),
+        "slot_bytes": class.slot_bytes,
+        "stride_bytes": class.stride_bytes,
+        "slab_bytes": class.slab_bytes,
+        "waste_bytes": class.waste_bytes,
+        "chunk_bytes": class.chunk_bytes,
     })
 }

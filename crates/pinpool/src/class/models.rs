@@ -14,7 +14,7 @@ use shuttle::{Config, Runner, thread};
 
 use super::counts::Census;
 use super::{ClassRef, Slots};
-use crate::config::Threads;
+use crate::config::{OnEmpty, Scrub, Threads};
 use crate::error::LeaseError;
 use crate::free_list::FreeList;
 use crate::lease::Lease;
@@ -132,6 +132,14 @@ fn open(shape: Shape) -> (House, Arc<Shared>) {
         slab_bytes: SLAB_BYTES,
         waste_bytes: 0,
         chunk_bytes: SLAB_BYTES,
+        stride_bytes: SLOT_BYTES,
+        on_empty: OnEmpty::Wait,
+        reserve: 0,
+        max_spill: 1,
+        scrub: Scrub::None,
+        grow: None,
+        pageable_max: 0,
+        idle_after: Duration::from_secs(10),
     };
     let slab = Slab::open(&plan, false, Threads::Count(1), &shared, &mut StartupTimes::default());
     let list = FreeList::new(shape.slots, shape.shards, SlotState::new).expect("memory");

@@ -1,9 +1,12 @@
 //! What one source says: any subset of the options. Layers are merged, later ones winning.
 
+use std::time::Duration;
+
+use super::Threads;
 use super::value::{self, BadValue, Raw};
-use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, PoolConfig, Threads};
+use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, OnEmpty, PoolConfig, SPILL_MAX, Scrub};
 use crate::free_list::SLOTS_MAX;
-use crate::memory::LockMode;
+use crate::memory::{ForkPolicy, LockMode};
 
 /// The options that one source sets.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +17,10 @@ pub(crate) struct Layer {
     pub(crate) lock: Option<LockMode>,
     pub(crate) prefault_threads: Option<Threads>,
     pub(crate) pin_chunk: Option<u64>,
+    pub(crate) fork: Option<ForkPolicy>,
+    pub(crate) track_holders: Option<bool>,
+    pub(crate) leak_after: Option<Duration>,
+    pub(crate) debug_checks: Option<bool>,
     pub(crate) classes: Vec<ClassLayer>,
 }
 
@@ -24,13 +31,49 @@ pub(crate) struct ClassLayer {
     pub(crate) size: Option<u64>,
     pub(crate) count: Option<u64>,
     pub(crate) align: Option<u64>,
+    pub(crate) on_empty: Option<OnEmpty>,
+    pub(crate) reserve: Option<u64>,
+    pub(crate) max_spill: Option<u32>,
+    pub(crate) scrub: Option<Scrub>,
+    pub(crate) grow_max: Option<u64>,
+    pub(crate) grow_by: Option<u64>,
+    pub(crate) grow_at: Option<u64>,
+    pub(crate) idle_after: Option<Duration>,
+    pub(crate) pageable_max: Option<u64>,
+    /// It says everything about the class: what it leaves out is at its default, not as before.
+    pub(crate) whole: bool,
 }
 
 /// The keys of `[pool]`.
-pub(super) const POOL_KEYS: [&str; 6] =
-    ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
-/// The keys of `[[class]]`.
-pub(super) const CLASS_KEYS: [&str; 5] = ["name", "size", "frame", "count", "align"];
+pub(super) const POOL_KEYS: [&str; 10] = [
+    "backend",
+    "device",
+    "max_pinned",
+    "lock",
+    "prefault_threads",
+    "pin_chunk",
+    "fork",
+    "track_holders",
+    "leak_after",
+    "debug_checks",
+];
+/// The keys of `[[class]]`. None ends like another after `_`, which variables would confuse.
+pub(super) const CLASS_KEYS: [&str; 14] = [
+    "name",
+    "size",
+    "frame",
+    "count",
+    "align",
+    "on_empty",
+    "reserve",
+    "max_spill",
+    "scrub",
+    "grow_max",
+    "grow_by",
+    "grow_at",
+    "idle_after",
+    "pageable_max",
+];
 
 impl Layer {
     /// Sets one key of [`POOL_KEYS`].
@@ -45,6 +88,10 @@ impl Layer {
             "lock" => self.lock = Some(value::lock(raw)?),
             "prefault_threads" => self.prefault_threads = Some(value::threads(raw)?),
             "pin_chunk" => self.pin_chunk = Some(at_least_one(value::bytes(raw)?)?),
+            "fork" => self.fork = Some(value::fork(raw)?),
+            "track_holders" => self.track_holders = Some(value::boolean(raw)?),
+            "leak_after" => self.leak_after = Some(value::duration(raw)?),
+            "debug_checks" => self.debug_checks = Some(value::boolean(raw)?),
             _ => return Err(unknown(key, &POOL_KEYS)),
         }
         Ok(())
@@ -52,24 +99,19 @@ impl Layer {
 
     /// Lays `over` on top: its values win, and its classes change those of the same name.
     pub(crate) fn merge(&mut self, over: Self) {
-        fn take<T>(under: &mut Option<T>, over: Option<T>) {
-            if over.is_some() {
-                *under = over;
-            }
-        }
         take(&mut self.backend, over.backend);
         take(&mut self.device, over.device);
         take(&mut self.max_pinned, over.max_pinned);
         take(&mut self.lock, over.lock);
         take(&mut self.prefault_threads, over.prefault_threads);
         take(&mut self.pin_chunk, over.pin_chunk);
+        take(&mut self.fork, over.fork);
+        take(&mut self.track_holders, over.track_holders);
+        take(&mut self.leak_after, over.leak_after);
+        take(&mut self.debug_checks, over.debug_checks);
         for class in over.classes {
             match self.classes.iter_mut().find(|known| known.name == class.name) {
-                Some(known) => {
-                    take(&mut known.size, class.size);
-                    take(&mut known.count, class.count);
-                    take(&mut known.align, class.align);
-                }
+                Some(known) => known.merge(class),
                 None => self.classes.push(class),
             }
         }
@@ -77,36 +119,40 @@ impl Layer {
 
     /// The options that both layers set.
     pub(crate) fn also_set_by(&self, over: &Self) -> Vec<String> {
-        let pool = [
-            ("backend", self.backend.is_some() && over.backend.is_some()),
-            ("device", self.device.is_some() && over.device.is_some()),
-            ("max_pinned", self.max_pinned.is_some() && over.max_pinned.is_some()),
-            ("lock", self.lock.is_some() && over.lock.is_some()),
-            (
-                "prefault_threads",
-                self.prefault_threads.is_some() && over.prefault_threads.is_some(),
-            ),
-            ("pin_chunk", self.pin_chunk.is_some() && over.pin_chunk.is_some()),
-        ];
-        let pool = pool.into_iter().filter(|(_, both)| *both).map(|(key, _)| key.to_owned());
+        let both = self.set_keys().zip(over.set_keys()).filter(|((_, one), (_, two))| *one && *two);
+        let pool = both.map(|((key, _), _)| key.to_owned());
         let classes = self.classes.iter().flat_map(|class| {
             let other = over.classes.iter().find(|other| other.name == class.name);
             let other = other.cloned().unwrap_or_default();
-            let both = [
-                ("size", class.size.is_some() && other.size.is_some()),
-                ("count", class.count.is_some() && other.count.is_some()),
-                ("align", class.align.is_some() && other.align.is_some()),
-            ];
-            let both = both.into_iter().filter(|(_, both)| *both);
-            both.map(|(key, _)| format!("{key} of class '{}'", class.name)).collect::<Vec<_>>()
+            let both = class.set_keys().zip(other.set_keys());
+            let both = both.filter(|((_, one), (_, two))| *one && (*two || other.whole));
+            both.map(|((key, _), _)| format!("{key} of class '{}'", class.name)).collect::<Vec<_>>()
         });
         pool.chain(classes).collect()
+    }
+
+    /// Each option, and whether this layer sets it.
+    fn set_keys(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+        [
+            ("backend", self.backend.is_some()),
+            ("device", self.device.is_some()),
+            ("max_pinned", self.max_pinned.is_some()),
+            ("lock", self.lock.is_some()),
+            ("prefault_threads", self.prefault_threads.is_some()),
+            ("pin_chunk", self.pin_chunk.is_some()),
+            ("fork", self.fork.is_some()),
+            ("track_holders", self.track_holders.is_some()),
+            ("leak_after", self.leak_after.is_some()),
+            ("debug_checks", self.debug_checks.is_some()),
+        ]
+        .into_iter()
     }
 
     /// Fills in the defaults. A class without size or count keeps a zero, which the plan refuses
     /// by name.
     pub(crate) fn into_config(self) -> PoolConfig {
         let defaults = PoolConfig::default();
+        let track_holders = self.track_holders.unwrap_or(defaults.track_holders);
         PoolConfig {
             backend: self.backend.unwrap_or(defaults.backend),
             device: self.device.unwrap_or(defaults.device),
@@ -114,14 +160,40 @@ impl Layer {
             lock: self.lock.unwrap_or(defaults.lock),
             prefault_threads: self.prefault_threads.unwrap_or(defaults.prefault_threads),
             pin_chunk: self.pin_chunk.unwrap_or(defaults.pin_chunk),
+            fork: self.fork.unwrap_or(defaults.fork),
+            track_holders: track_holders || self.leak_after.is_some(),
+            leak_after: self.leak_after,
+            debug_checks: self.debug_checks.unwrap_or(defaults.debug_checks),
             classes: self.classes.into_iter().map(ClassLayer::into_config).collect(),
         }
     }
 }
 
 impl ClassLayer {
+    /// All options of a class.
+    pub(crate) fn whole(class: ClassConfig) -> Self {
+        let number = |number: Option<usize>| number.map(|number| number as u64);
+        Self {
+            name: class.name,
+            size: Some(class.size as u64),
+            count: Some(class.count as u64),
+            align: Some(class.align as u64),
+            on_empty: Some(class.on_empty),
+            reserve: Some(class.reserve as u64),
+            max_spill: Some(class.max_spill),
+            scrub: Some(class.scrub),
+            grow_max: number(class.grow_max),
+            grow_by: number(class.grow_by),
+            grow_at: number(class.grow_at),
+            idle_after: class.idle_after,
+            pageable_max: number(class.pageable_max),
+            whole: true,
+        }
+    }
+
     /// Sets one key of [`CLASS_KEYS`].
     pub(super) fn set(&mut self, key: &str, raw: Raw<'_>) -> Result<(), BadValue> {
+        let slots = |min| value::number(raw, min, u64::from(SLOTS_MAX));
         match key {
             "name" => match raw {
                 Raw::Text(name) => name.clone_into(&mut self.name),
@@ -132,23 +204,87 @@ impl ClassLayer {
             }
             "size" => self.size = Some(at_least_one(value::bytes(raw)?)?),
             "frame" => self.size = Some(value::frame(raw)?),
-            "count" => self.count = Some(value::number(raw, 1, u64::from(SLOTS_MAX))?),
+            "count" => self.count = Some(slots(1)?),
             "align" => self.align = Some(at_least_one(value::bytes(raw)?)?),
+            "on_empty" => self.on_empty = Some(value::on_empty(raw)?),
+            "reserve" => self.reserve = Some(slots(0)?),
+            "max_spill" => {
+                let factor = value::number(raw, 1, u64::from(SPILL_MAX))?;
+                self.max_spill = u32::try_from(factor).ok();
+            }
+            "scrub" => self.scrub = Some(value::scrub(raw)?),
+            "grow_max" => self.grow_max = Some(slots(1)?),
+            "grow_by" => self.grow_by = Some(slots(1)?),
+            "grow_at" => self.grow_at = Some(slots(0)?),
+            "idle_after" => self.idle_after = Some(value::duration(raw)?),
+            "pageable_max" => self.pageable_max = Some(slots(1)?),
             _ => return Err(unknown(key, &CLASS_KEYS)),
         }
         Ok(())
     }
 
-    fn into_config(self) -> ClassConfig {
-        let whole = |number: Option<u64>| {
-            number.map_or(0, |number| usize::try_from(number).unwrap_or(usize::MAX))
-        };
-        ClassConfig {
-            name: self.name,
-            size: whole(self.size),
-            count: whole(self.count),
-            align: self.align.map_or(ALIGN_DEFAULT, |align| whole(Some(align))),
+    fn merge(&mut self, over: Self) {
+        if over.whole {
+            *self = over;
+            return;
         }
+        take(&mut self.size, over.size);
+        take(&mut self.count, over.count);
+        take(&mut self.align, over.align);
+        take(&mut self.on_empty, over.on_empty);
+        take(&mut self.reserve, over.reserve);
+        take(&mut self.max_spill, over.max_spill);
+        take(&mut self.scrub, over.scrub);
+        take(&mut self.grow_max, over.grow_max);
+        take(&mut self.grow_by, over.grow_by);
+        take(&mut self.grow_at, over.grow_at);
+        take(&mut self.idle_after, over.idle_after);
+        take(&mut self.pageable_max, over.pageable_max);
+    }
+
+    /// Each option, and whether this layer sets it.
+    fn set_keys(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+        [
+            ("size", self.size.is_some()),
+            ("count", self.count.is_some()),
+            ("align", self.align.is_some()),
+            ("on_empty", self.on_empty.is_some()),
+            ("reserve", self.reserve.is_some()),
+            ("max_spill", self.max_spill.is_some()),
+            ("scrub", self.scrub.is_some()),
+            ("grow_max", self.grow_max.is_some()),
+            ("grow_by", self.grow_by.is_some()),
+            ("grow_at", self.grow_at.is_some()),
+            ("idle_after", self.idle_after.is_some()),
+            ("pageable_max", self.pageable_max.is_some()),
+        ]
+        .into_iter()
+    }
+
+    fn into_config(self) -> ClassConfig {
+        let whole = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let defaults = ClassConfig::new(self.name, 0, 0);
+        ClassConfig {
+            size: self.size.map_or(0, whole),
+            count: self.count.map_or(0, whole),
+            align: self.align.map_or(ALIGN_DEFAULT, whole),
+            on_empty: self.on_empty.unwrap_or(defaults.on_empty),
+            reserve: self.reserve.map_or(defaults.reserve, whole),
+            max_spill: self.max_spill.unwrap_or(defaults.max_spill),
+            scrub: self.scrub.unwrap_or(defaults.scrub),
+            grow_max: self.grow_max.map(whole),
+            grow_by: self.grow_by.map(whole),
+            grow_at: self.grow_at.map(whole),
+            idle_after: self.idle_after,
+            pageable_max: self.pageable_max.map(whole),
+            ..defaults
+        }
+    }
+}
+
+fn take<T>(under: &mut Option<T>, over: Option<T>) {
+    if over.is_some() {
+        *under = over;
     }
 }
 

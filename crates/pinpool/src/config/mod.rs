@@ -1,5 +1,6 @@
 //! What the user may say about a pool: the options, their defaults and why.
 
+mod class;
 pub(crate) mod env;
 #[cfg(feature = "config")]
 pub(crate) mod file;
@@ -7,8 +8,12 @@ pub(crate) mod layer;
 mod value;
 
 use std::fmt;
+use std::time::Duration;
 
-use crate::memory::LockMode;
+pub use class::{ALIGN_DEFAULT, ClassConfig, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT};
+pub use class::{OnEmpty, SPILL_MAX, Scrub};
+
+use crate::memory::{ForkPolicy, LockMode};
 
 /// An effective configuration: every option with the value that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,28 +31,19 @@ pub struct PoolConfig {
     pub prefault_threads: Threads,
     /// Bytes pinned by one system or driver call. Default: [`PIN_CHUNK_DEFAULT`].
     pub pin_chunk: u64,
+    /// What a forked child gets of the slabs. Default: [`ForkPolicy::Deny`].
+    pub fork: ForkPolicy,
+    /// Whether the pool remembers since when and by which thread each lease is held, which costs one
+    /// reading of the clock per lease. Default: no.
+    pub track_holders: bool,
+    /// A lease that is held for longer is reported, once; more than zero and at most
+    /// [`DURATION_MAX`]. Implies `track_holders`. Default: none, nothing is reported.
+    pub leak_after: Option<Duration>,
+    /// Canaries between the slots, poison in free ones and guard pages around slabs. Needs the
+    /// Cargo feature `debug-checks`. Default: no.
+    pub debug_checks: bool,
     /// The size classes, in the order given.
     pub classes: Vec<ClassConfig>,
-}
-
-/// One size class as configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClassConfig {
-    /// A name of letters, digits, `-`, `_` and `.`, at most 31 bytes.
-    pub name: String,
-    /// Bytes in one slot.
-    pub size: usize,
-    /// How many slots.
-    pub count: usize,
-    /// Slot sizes are rounded up to a multiple of this power of two. Default: [`ALIGN_DEFAULT`].
-    pub align: usize,
-}
-
-impl ClassConfig {
-    /// A class with default alignment.
-    pub fn new(name: impl Into<String>, size: usize, count: usize) -> Self {
-        Self { name: name.into(), size, count, align: ALIGN_DEFAULT }
-    }
 }
 
 /// The backend that is asked for.
@@ -75,10 +71,10 @@ pub enum Threads {
 
 /// 256 MiB: one registration this size holds driver locks for about 10 ms.
 pub const PIN_CHUNK_DEFAULT: u64 = 256 << 20;
-/// 64: slots share no cache line. Sizes that are a multiple of a page are page-aligned as well.
-pub const ALIGN_DEFAULT: usize = 64;
 /// The most prefault threads.
 pub const THREADS_MAX: usize = 1024;
+/// 365 days, the longest duration of any option: added to the clock it never overflows.
+pub const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Default for PoolConfig {
     /// The defaults, with no class yet.
@@ -90,6 +86,10 @@ impl Default for PoolConfig {
             lock: LockMode::default(),
             prefault_threads: Threads::default(),
             pin_chunk: PIN_CHUNK_DEFAULT,
+            fork: ForkPolicy::default(),
+            track_holders: false,
+            leak_after: None,
+            debug_checks: false,
             classes: Vec::new(),
         }
     }

@@ -1,12 +1,13 @@
 //! One configured value: text or number into its type, the same for files and the environment.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::{BackendChoice, THREADS_MAX, Threads};
+use super::{BackendChoice, DURATION_MAX, OnEmpty, Scrub, THREADS_MAX, Threads};
 use crate::frame::FrameSpec;
-use crate::memory::LockMode;
+use crate::memory::{ForkPolicy, LockMode};
 
 /// A value as the user wrote it.
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +92,60 @@ pub(super) fn lock(raw: Raw<'_>) -> Value<LockMode> {
             &["require", "try", "off"],
         ),
     }
+}
+
+/// What a forked child gets.
+pub(super) fn fork(raw: Raw<'_>) -> Value<ForkPolicy> {
+    choice(raw, &[ForkPolicy::Deny, ForkPolicy::Inherit], &["deny", "inherit"])
+}
+
+/// What an empty class does.
+pub(super) fn on_empty(raw: Raw<'_>) -> Value<OnEmpty> {
+    choice(
+        raw,
+        &[OnEmpty::Wait, OnEmpty::Fail, OnEmpty::Grow, OnEmpty::Pageable],
+        &["wait", "fail", "grow", "pageable"],
+    )
+}
+
+/// What happens to a slot between two owners.
+pub(super) fn scrub(raw: Raw<'_>) -> Value<Scrub> {
+    choice(raw, &[Scrub::None, Scrub::Zero, Scrub::Poison], &["none", "zero", "poison"])
+}
+
+/// A boolean; a variable spells it as a file does.
+pub(super) fn boolean(raw: Raw<'_>) -> Value<bool> {
+    match raw {
+        Raw::Boolean(value) => Ok(value),
+        Raw::Text("true") => Ok(true),
+        Raw::Text("false") => Ok(false),
+        Raw::Text(text) => Err(bad(format!("expected true or false, found '{text}'"))),
+        Raw::Integer(_) => Err(expected("true or false", "a number")),
+        Raw::Other(found) => Err(expected("true or false", found)),
+    }
+}
+
+/// A duration with its unit, more than zero and at most [`DURATION_MAX`].
+pub(super) fn duration(raw: Raw<'_>) -> Value<Duration> {
+    const EXAMPLES: &str = "a duration such as \"500ms\", \"5s\" or \"2min\"";
+    let text = match raw {
+        Raw::Text(text) if !text.bytes().all(|byte| byte.is_ascii_digit()) => text.trim(),
+        Raw::Text("") => return Err(expected(EXAMPLES, "nothing")),
+        Raw::Text(_) | Raw::Integer(_) => {
+            return Err(expected(EXAMPLES, "a number without a unit"));
+        }
+        Raw::Boolean(_) => return Err(expected(EXAMPLES, "a boolean")),
+        Raw::Other(found) => return Err(expected(EXAMPLES, found)),
+    };
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| bad(format!("cannot read '{text}' as {EXAMPLES}: {error}")))?;
+    if duration.is_zero() || duration > DURATION_MAX {
+        return Err(bad(format!(
+            "'{text}' is out of range: more than 0 and at most {}",
+            humantime::format_duration(DURATION_MAX)
+        )));
+    }
+    Ok(duration)
 }
 
 /// `auto` or a number of threads.

@@ -156,6 +156,28 @@ impl fmt::Display for BackendKind {
     }
 }
 
+/// What a forked child gets of the pool's memory. In both cases the pool itself refuses in the child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ForkPolicy {
+    /// Nothing: slabs are `MADV_DONTFORK`, and a child that touches a lease is killed by SIGSEGV.
+    #[default]
+    Deny,
+    /// Copy-on-write pages, so that a child may read the leases its parent held at the fork. The
+    /// price is the parent's: on kernels before 5.12, which do not copy pinned pages at the fork, a
+    /// page that the parent writes while the child lives moves away from the one a device still
+    /// uses, and the device reads or writes a stale page.
+    Inherit,
+}
+
+impl fmt::Display for ForkPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Deny => "deny",
+            Self::Inherit => "inherit",
+        })
+    }
+}
+
 /// One step on memory that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {step} {bytes} bytes: {cause}")]

@@ -86,8 +86,8 @@ fn every_option_can_come_from_the_environment_and_wins_over_the_file() {
         assert_eq!(config.lock, LockMode::Off);
         assert_eq!(config.prefault_threads, Threads::Count(9));
         assert_eq!(config.pin_chunk, 64 << 10);
-        let frame = ClassConfig { align: 128, ..ClassConfig::new("frame", 8192, 5) };
-        let camera = ClassConfig { align: 256, ..ClassConfig::new("cam-0.raw", 640, 3) };
+        let frame = ClassConfig::new("frame", 8192, 5).align(128);
+        let camera = ClassConfig::new("cam-0.raw", 640, 3).align(256);
         assert_eq!(config.classes, [frame, camera]);
     });
 }
@@ -114,8 +114,8 @@ fn the_environment_wins_over_the_defaults() {
 #[test]
 fn a_builder_call_wins_over_the_environment() {
     alone("a_builder_call_wins_over_the_environment", || {
-        let frame = ClassConfig { align: 1024, ..ClassConfig::new("frame", 100, 8) };
-        let camera = ClassConfig { align: 64, ..ClassConfig::new("cam-0.raw", 200, 9) };
+        let frame = ClassConfig::new("frame", 100, 8).align(1024);
+        let camera = ClassConfig::new("cam-0.raw", 200, 9).align(64);
         let builder = Pool::builder()
             .backend(BackendChoice::Auto)
             .device(2)

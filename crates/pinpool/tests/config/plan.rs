@@ -39,10 +39,8 @@ fn bytes_are_sums_without_hidden_parts() {
 #[test]
 fn an_unaligned_size_is_rounded_up_with_a_note_in_any_order_of_classes() {
     let sizes = [(46_489_736, 46_493_696), (43_336, 45_056), (563_336, 565_248)];
-    let class = |(size, _): (usize, usize)| ClassConfig {
-        align: PAGE,
-        ..ClassConfig::new(format!("c{size}"), size, 2)
-    };
+    let class =
+        |(size, _): (usize, usize)| ClassConfig::new(format!("c{size}"), size, 2).align(PAGE);
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     for order in orders {
         let plan = order
@@ -87,7 +85,7 @@ fn classes_with_slots_of_one_size_are_refused_by_name() {
 #[test]
 fn an_alignment_that_cannot_be_kept_is_refused_by_name() {
     for align in [1, 2, 32, 63, 65, 96, 4097, 8192, 1 << 40] {
-        let class = ClassConfig { align, ..ClassConfig::new("cam", 100, 1) };
+        let class = ClassConfig::new("cam", 100, 1).align(align);
         let message = refused(&builder().class_config(class)).to_string();
         for word in ["class 'cam'", &format!("align is {align}"), "64", "4096"] {
             assert!(message.contains(word), "`{word}` is missing: {message}");

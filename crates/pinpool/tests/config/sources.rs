@@ -29,7 +29,7 @@ fn every_option_of_a_file_takes_effect() {
     assert_eq!(config.lock, LockMode::Try);
     assert_eq!(config.prefault_threads, Threads::Count(2));
     assert_eq!(config.pin_chunk, 1 << 20);
-    let frame = ClassConfig { align: 128, ..ClassConfig::new("frame", 4096, 2) };
+    let frame = ClassConfig::new("frame", 4096, 2).align(128);
     assert_eq!(config.classes, [frame, ClassConfig::new("audio", 640, 3)]);
 }
 
@@ -45,7 +45,7 @@ fn a_builder_call_wins_over_the_file_whatever_the_order() {
             .prefault_threads(1)
             .pin_chunk(4096)
             .class("frame", 8192, 5)
-            .class_config(ClassConfig { align: 256, ..ClassConfig::new("audio", 700, 4) })
+            .class_config(ClassConfig::new("audio", 700, 4).align(256))
             .class("new", 64, 1)
     };
     let before = calls(first).config().unwrap();
@@ -58,8 +58,8 @@ fn a_builder_call_wins_over_the_file_whatever_the_order() {
     assert_eq!(before.prefault_threads, Threads::Count(1));
     assert_eq!(before.pin_chunk, 4096);
     // `class` says nothing of the alignment, so the file's stays.
-    let frame = ClassConfig { align: 128, ..ClassConfig::new("frame", 8192, 5) };
-    let audio = ClassConfig { align: 256, ..ClassConfig::new("audio", 700, 4) };
+    let frame = ClassConfig::new("frame", 8192, 5).align(128);
+    let audio = ClassConfig::new("audio", 700, 4).align(256);
     assert_eq!(before.classes, [frame, audio, ClassConfig::new("new", 64, 1)]);
 }
 

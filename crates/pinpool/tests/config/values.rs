@@ -165,13 +165,13 @@ fn a_builder_keeps_the_ranges_of_a_file() {
         base().pin_chunk(1),
         base().pin_chunk(u64::MAX),
         builder().class("frame", 1, 1),
-        builder().class_config(ClassConfig { align: 64, ..ClassConfig::new("a", 1, 1) }),
-        builder().class_config(ClassConfig { align: 4096, ..ClassConfig::new("a", 1, 1) }),
+        builder().class_config(ClassConfig::new("a", 1, 1).align(64)),
+        builder().class_config(ClassConfig::new("a", 1, 1).align(4096)),
     ];
     for builder in accepted {
         assert!(builder.plan().is_ok(), "{builder:?}");
     }
-    let aligned = |align| ClassConfig { align, ..ClassConfig::new("a", 64, 1) };
+    let aligned = |align| ClassConfig::new("a", 64, 1).align(align);
     let wrong: [(&str, PoolBuilder); 18] = [
         ("device", base().device(i32::MAX as u32 + 1)),
         ("device", base().device(u32::MAX)),

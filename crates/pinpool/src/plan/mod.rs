@@ -1,0 +1,217 @@
+//! A configuration turned into exact counts and bytes, or refused; it touches no memory.
+
+mod class;
+mod table;
+
+use std::time::Duration;
+
+pub use class::{ClassPlan, GrowPlan};
+
+use crate::config::{BackendChoice, DURATION_MAX, PoolConfig, THREADS_MAX, Threads};
+use crate::error::{ConfigError, Error, Origin};
+use crate::memory::LockMode;
+use crate::size_class::CLASSES_MAX;
+
+/// What a pool will allocate and pin. Its `Display` is the table that `pinpool plan` prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The configuration it follows.
+    pub config: PoolConfig,
+    /// The classes by rising slot size, one slab each at first.
+    pub classes: Vec<ClassPlan>,
+    /// Bytes of all slabs that are made when the pool opens.
+    pub total_bytes: u64,
+    /// Bytes of it that are pinned: all, or none with `lock = "off"`.
+    pub pinned_bytes: u64,
+    /// What was rounded, and why.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Works out a configuration.
+    ///
+    /// # Errors
+    ///
+    /// No class, bad names, duplicate names or slot sizes, sizes, counts or alignments out of
+    /// range, sums past the address space, more bytes than `max_pinned`, growth without room under
+    /// it, options that contradict each other or need a Cargo feature that is off.
+    pub fn new(mut config: PoolConfig) -> Result<Self, Error> {
+        config.track_holders |= config.leak_after.is_some();
+        if config.lock == LockMode::Off && config.backend == BackendChoice::Cuda {
+            return Err(effective("backend 'cuda' pins its memory, but lock is 'off'")
+                .help("set backend = \"host\", or remove lock")
+                .into());
+        }
+        check_numbers(&config)?;
+        if config.classes.is_empty() {
+            return Err(effective("no class is configured")
+                .help("add a [[class]] with name, size and count")
+                .into());
+        }
+        if config.classes.len() > CLASSES_MAX {
+            let problem = format!("{} classes, at most {CLASSES_MAX}", config.classes.len());
+            return Err(effective(problem).help("merge classes of similar size").into());
+        }
+        let mut notes = Vec::new();
+        let mut classes = config
+            .classes
+            .iter()
+            .map(|class| ClassPlan::new(class, &config, &mut notes))
+            .collect::<Result<Vec<_>, _>>()?;
+        classes.sort_by_key(|class| class.slot_bytes);
+        refuse_duplicates(&classes)?;
+        let total_bytes = classes
+            .iter()
+            .try_fold(0u64, |sum, class| sum.checked_add(class.slab_bytes as u64))
+            .filter(|total| isize::try_from(*total).is_ok())
+            .ok_or_else(|| {
+                effective("the classes together exceed the address space")
+                    .help("lower size or count")
+            })?;
+        let pinned_bytes = if config.lock == LockMode::Off { 0 } else { total_bytes };
+        if let Some(cap) = config.max_pinned.filter(|cap| *cap < pinned_bytes) {
+            let problem = format!("the classes pin {pinned_bytes} bytes, but max_pinned is {cap}");
+            return Err(effective(problem)
+                .help("raise max_pinned in [pool], or lower count or size of a [[class]]")
+                .into());
+        }
+        check_growth(&config, &classes, total_bytes)?;
+        Ok(Self { config, classes, total_bytes, pinned_bytes, notes })
+    }
+
+    /// The most bytes the pool may pin at any instant.
+    pub fn cap_bytes(&self) -> u64 {
+        self.config.max_pinned.unwrap_or(self.pinned_bytes)
+    }
+
+    /// Bytes that no configured byte uses, over all slabs.
+    pub fn waste_bytes(&self) -> u64 {
+        self.classes.iter().map(|class| class.waste_bytes as u64).sum()
+    }
+}
+
+/// The ranges that files and variables keep by their parser, for configurations built in code.
+fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
+    let refuse = |key: &str, value: u64, help: String| {
+        Err(effective(format!("{key} is {value}")).help(help))
+    };
+    if i32::try_from(config.device).is_err() {
+        return refuse("device", config.device.into(), format!("use 0 to {}", i32::MAX));
+    }
+    if config.pin_chunk == 0 {
+        return refuse("pin_chunk", 0, "use at least 1 byte".into());
+    }
+    if let Some(wrong) = config.leak_after.filter(|held| !is_possible(*held)) {
+        return Err(effective(format!("leak_after is {wrong:?}")).help(durations()));
+    }
+    if config.debug_checks && !cfg!(feature = "debug-checks") {
+        let problem = "debug_checks is true, but this build of pinpool has no such checks";
+        return Err(effective(problem).help(
+            "build with the Cargo feature `debug-checks` of pinpool, or remove debug_checks",
+        ));
+    }
+    match config.prefault_threads {
+        Threads::Count(count) if !(1..=THREADS_MAX).contains(&count) => {
+            refuse("prefault_threads", count as u64, format!("use 1 to {THREADS_MAX}, or auto"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Growth that could never happen is a slip: the first grown slab of every class must fit at once.
+fn check_growth(
+    config: &PoolConfig,
+    classes: &[ClassPlan],
+    total_bytes: u64,
+) -> Result<(), ConfigError> {
+    let grows: Vec<_> = classes.iter().filter_map(|class| Some((class, class.grow?))).collect();
+    let all = grows.iter().try_fold(total_bytes, |sum, (_, grow)| {
+        sum.checked_add((grow.slab_bytes as u64).checked_mul(grow.slabs.into())?)
+    });
+    if all.is_none_or(|all| isize::try_from(all).is_err()) {
+        return Err(effective("the classes and their growth together exceed the address space")
+            .help("lower size, count or grow_max"));
+    }
+    if grows.is_empty() || config.lock == LockMode::Off {
+        return Ok(());
+    }
+    let first: u64 = grows.iter().map(|(_, grow)| grow.slab_bytes as u64).sum();
+    let needed = total_bytes + first;
+    let names: Vec<_> = grows.iter().map(|(class, _)| format!("'{}'", class.name)).collect();
+    let names = names.join(", ");
+    let cap = match config.max_pinned {
+        Some(cap) if cap >= needed => return Ok(()),
+        Some(cap) => format!("max_pinned is {cap}"),
+        None => "max_pinned is not set".into(),
+    };
+    Err(effective(format!(
+        "on_empty = \"grow\" of class {names}: the classes pin {total_bytes} bytes and one grown slab \
+         each {first}, but {cap}"
+    ))
+    .help(format!(
+        "set max_pinned in [pool] to {needed} or more, or set another on_empty, or lower grow_by"
+    )))
+}
+
+fn is_possible(duration: Duration) -> bool {
+    !duration.is_zero() && duration <= DURATION_MAX
+}
+
+fn durations() -> String {
+    let longest = humantime::format_duration(DURATION_MAX);
+    format!("use more than 0 and at most {longest}")
+}
+
+fn refuse_duplicates(classes: &[ClassPlan]) -> Result<(), ConfigError> {
+    let mut names: Vec<_> = classes.iter().map(|class| class.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some([name, _]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(effective(format!("class '{name}' was given twice"))
+            .help("give each class its own name"));
+    }
+    match classes.windows(2).find(|pair| pair[0].slot_bytes == pair[1].slot_bytes) {
+        None => Ok(()),
+        Some(pair) => Err(effective(format!(
+            "classes '{}' (size {}) and '{}' (size {}) both have slots of {} bytes",
+            pair[0].name, pair[0].size, pair[1].name, pair[1].size, pair[0].slot_bytes
+        ))
+        .help("merge them into one class with the sum of their counts")),
+    }
+}
+
+fn effective(problem: impl Into<String>) -> ConfigError {
+    ConfigError::new(Origin::Effective, problem)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::ClassConfig;
+    use crate::memory::limits::page_size;
+
+    fn plan(classes: Vec<ClassConfig>) -> Result<Plan, Error> {
+        Plan::new(PoolConfig { classes, ..PoolConfig::default() })
+    }
+
+    #[test]
+    fn a_slab_exceeds_its_slots_by_less_than_a_page() {
+        for (size, count) in [(135_790_592, 4), (6_220_800, 32), (3_110_400, 7), (64, 1), (4096, 9)]
+        {
+            let plan =
+                plan(vec![ClassConfig::new("c", size, count)]).unwrap_or_else(|e| panic!("{e}"));
+            let class = &plan.classes[0];
+            assert_eq!(class.slot_bytes, size);
+            assert!(class.slab_bytes - size * count < page_size(), "{size} x {count}");
+            assert_eq!(class.waste_bytes, class.slab_bytes - size * count);
+        }
+    }
+
+    #[test]
+    fn the_order_of_classes_does_not_matter() {
+        let a = ClassConfig::new("a", 4096, 2);
+        let b = ClassConfig::new("b", 64, 3);
+        let sorted = |classes| plan(classes).map(|plan| plan.classes).ok();
+        assert_eq!(sorted(vec![a.clone(), b.clone()]), sorted(vec![b, a]));
+    }
+}
