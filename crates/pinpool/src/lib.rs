@@ -51,6 +51,8 @@ mod lifetime;
 mod memory;
 mod plan;
 mod pool;
+#[cfg_attr(not(any(test, feature = "cuda")), expect(dead_code, reason = "pools do not ask yet"))]
+mod process;
 mod reclaim;
 mod report;
 mod seeded;
@@ -80,8 +82,8 @@ pub use frame::{FrameFormat, FrameSpec};
 pub use in_flight::{InFlight, Landing, TryTakeError};
 pub use lease::Lease;
 pub use memory::{
-    BackendKind, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock, PageLock,
-    Pinned, Region,
+    BackendKind, ForkPolicy, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock,
+    PageLock, Pinned, Region,
 };
 pub use plan::{ClassPlan, Plan};
 pub use pool::Pool;

@@ -16,6 +16,7 @@ const BOTTOM_TO_TOP: &[&str] = &[
     "free_list",
     "waiters",
     "memory",
+    "process",
     "size_class",
     "error",
     "cuda/context",

@@ -12,9 +12,8 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use super::context::{Bound, Unrestricted, code, gone_is_done};
 use super::event::EventPool;
 use super::probe::probe;
-use crate::memory::{
-    BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region, mapping,
-};
+use crate::memory::mapping::{self, MapOptions};
+use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
 
 /// Host memory that a CUDA device can copy from without staging and reach in place.
 #[derive(Debug)]
@@ -23,6 +22,7 @@ pub struct CudaPages {
     events: EventPool,
     context: ReleasedQuietly,
     register: bool,
+    options: MapOptions,
 }
 
 /// A context whose release leaves the releasing thread's own context current.
@@ -65,7 +65,13 @@ impl CudaPages {
             events: EventPool::new(&context),
             context: ReleasedQuietly(ManuallyDrop::new(context)),
             register: info.can_register,
+            options: MapOptions::default(),
         })
+    }
+
+    /// The same, mapped in this way; memory that the driver allocates is not.
+    pub(crate) fn mapped(self, options: MapOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// The CUDA backend underneath `memory`, if that is what it is.
@@ -136,7 +142,7 @@ unsafe impl PageLock for CudaPages {
 
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         if self.register {
-            return mapping::reserve(bytes);
+            return mapping::reserve(bytes, self.options);
         }
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let start = self.call(MemoryStep::Reserve, bytes, || {
@@ -178,7 +184,7 @@ unsafe impl PageLock for CudaPages {
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         if self.register {
             // SAFETY: the caller's duty is the same.
-            return unsafe { mapping::release(region) };
+            return unsafe { mapping::release(region, self.options) };
         }
         let freed = self.bound(|| {
             // SAFETY: the region is an allocation of `reserve` and unused (caller).
