@@ -19,6 +19,7 @@ const BOTTOM_TO_TOP: &[&str] = &[
     "process",
     "size_class",
     "error",
+    "cuda/exit",
     "cuda/context",
     "cuda/probe",
     "cuda/event",

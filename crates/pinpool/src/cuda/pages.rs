@@ -11,6 +11,7 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use super::context::{Bound, Unrestricted, code, gone_is_done};
 use super::event::EventPool;
+use super::exit;
 use super::probe::probe;
 use crate::memory::mapping::{self, MapOptions};
 use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
@@ -31,6 +32,7 @@ struct ReleasedQuietly(ManuallyDrop<Arc<CudaContext>>);
 
 impl Drop for ReleasedQuietly {
     fn drop(&mut self) {
+        let Some(_inside) = exit::enter() else { return };
         let current = result::ctx::get_current().ok();
         let _restored = current.map(Bound::restoring);
         // SAFETY: dropped once, here, and not used again.
@@ -61,6 +63,7 @@ impl CudaPages {
         let _restored = Bound::restoring(current);
         let context = CudaContext::new(device as usize)
             .map_err(|error| format!("device {device} gives no context: {}", code(error)))?;
+        exit::watch()?;
         Ok(Self {
             events: EventPool::new(&context),
             context: ReleasedQuietly(ManuallyDrop::new(context)),
@@ -113,6 +116,7 @@ impl CudaPages {
     }
 
     fn unregister(&self, chunk: Region) -> Result<(), MemoryError> {
+        let Some(_inside) = exit::enter() else { return Ok(()) };
         let unregistered = self.bound(|| {
             // SAFETY: the chunk was registered by `register`, with this start.
             unsafe { sys::cuMemHostUnregister(host(chunk)) }.result()
@@ -182,6 +186,8 @@ unsafe impl PageLock for CudaPages {
     }
 
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
+        // It may still be registered: the system takes both back.
+        let Some(_inside) = exit::enter() else { return Ok(()) };
         if self.register {
             // SAFETY: the caller's duty is the same.
             return unsafe { mapping::release(region, self.options) };
