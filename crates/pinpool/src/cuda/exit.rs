@@ -45,6 +45,9 @@ pub(super) fn watch() -> Result<(), String> {
 
 /// Raises the flag and waits a moment for the calls that are being made.
 extern "C" fn at_exit() {
+    if crate::seeded::bug("driver-after-exit") {
+        return;
+    }
     let before = STATE.fetch_or(EXITING, Ordering::AcqRel);
     // SAFETY: published by `watch`, and never freed.
     let here = unsafe { HOME.load(Ordering::Acquire).as_ref() }.is_some_and(Home::is_here);
