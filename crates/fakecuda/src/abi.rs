@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char};
 use parking_lot::MutexGuard;
 
 use crate::codes::{self, CuResult};
+use crate::exit;
 use crate::state::{self, Guard};
 
 /// Success, or the code that the driver function returns.
@@ -56,6 +57,7 @@ fn checked(name: &'static str, need: Need, body: impl FnOnce(&mut Call) -> Res) 
     if state::is_forked_child() {
         return Err(codes::NOT_INITIALIZED);
     }
+    let _inside = exit::enter(name)?;
     let mut state = state::lock();
     state.count_call(name);
     let planned = state.trip(name);

@@ -24,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) pin_max: u64,
     /// A new stream gets the handle of the last one destroyed, as real drivers do.
     pub(crate) reuse_handles: bool,
+    /// A call when the process exits aborts it.
+    pub(crate) strict_exit: bool,
 }
 
 impl Config {
@@ -38,6 +40,7 @@ impl Config {
             pin_limit: u64::MAX,
             pin_max: u64::MAX,
             reuse_handles: false,
+            strict_exit: false,
         }
     }
 
@@ -73,6 +76,11 @@ impl Config {
         self.pin_limit = number("FAKECUDA_PIN_LIMIT")?.unwrap_or(self.pin_limit);
         self.pin_max = number("FAKECUDA_PIN_MAX")?.unwrap_or(self.pin_max);
         self.reuse_handles = number("FAKECUDA_REUSE_HANDLES")?.is_some_and(|flag| flag != 0);
+        self.strict_exit = match get("FAKECUDA_EXIT").as_deref() {
+            None => false,
+            Some("strict") => true,
+            Some(text) => return Err(format!("FAKECUDA_EXIT={text}: expected `strict`")),
+        };
         if let Some(micros) = number("FAKECUDA_COPY_DELAY_US")? {
             self.copy_delay = Duration::from_micros(micros);
         }
@@ -130,6 +138,7 @@ mod tests {
             ("FAKECUDA_DEVICES", "two"),
             ("FAKECUDA_DEVICES", "17"),
             ("FAKECUDA_REGISTER", "no"),
+            ("FAKECUDA_EXIT", "1"),
             ("FAKECUDA_FAIL", "cuEventRecord"),
         ] {
             let error = read(&[pair]).unwrap_err();

@@ -10,6 +10,7 @@ mod control;
 mod copies;
 mod device_memory;
 mod events;
+mod exit;
 mod fault;
 mod host_memory;
 mod state;

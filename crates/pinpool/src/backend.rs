@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{BackendChoice, PoolConfig};
 use crate::error::Error;
+use crate::memory::mapping::MapOptions;
 use crate::memory::{BackendKind, LockMode, Mlock, PageLock};
 
 /// The memory to stand on.
@@ -14,7 +15,8 @@ pub(crate) struct Chosen {
 
 pub(crate) fn choose(config: &PoolConfig) -> Result<Chosen, Error> {
     let host = |reason: String| {
-        let memory: Arc<dyn PageLock> = Arc::new(Mlock::new(config.lock));
+        let memory: Arc<dyn PageLock> =
+            Arc::new(Mlock::new(config.lock).mapped(MapOptions::default()));
         Ok(Chosen { memory, reason })
     };
     match config.backend {
@@ -47,7 +49,7 @@ fn unavailable(reason: String) -> Error {
 #[cfg(feature = "cuda")]
 fn cuda(device: u32) -> Result<Arc<dyn PageLock>, String> {
     let pages = crate::cuda::CudaPages::open(device)?;
-    Ok(Arc::new(pages))
+    Ok(Arc::new(pages.mapped(MapOptions::default())))
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -52,6 +52,8 @@ mod lifetime;
 mod memory;
 mod plan;
 mod pool;
+#[cfg_attr(not(any(test, feature = "cuda")), expect(dead_code, reason = "pools do not ask yet"))]
+mod process;
 mod reclaim;
 mod report;
 mod seeded;

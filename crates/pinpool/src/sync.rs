@@ -22,7 +22,7 @@ pub(crate) use shuttle::thread_local;
 
 /// Atomics that belong to no model: they order nothing.
 pub(crate) mod plain {
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 }
 
 #[cfg(not(any(loom, shuttle)))]

@@ -19,6 +19,8 @@ mod checks;
 mod company;
 #[path = "gpu/driver_faults.rs"]
 mod driver_faults;
+#[path = "gpu/exit.rs"]
+mod exit;
 #[path = "gpu/faults.rs"]
 mod faults;
 #[path = "gpu/graphs.rs"]
@@ -80,6 +82,8 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Alone(1), company::ALL),
     (Real::Alone(1), adverse::ALL),
     (Real::Never, adverse::ON_SOFTWARE),
+    (Real::Alone(1), exit::ALL),
+    (Real::Never, exit::ON_SOFTWARE),
     (Real::Alone(1), storms::ALL),
     (Real::Alone(1), lost::ALL),
     (Real::Never, driver_faults::ON_SOFTWARE),
@@ -88,6 +92,9 @@ const LISTS: &[(Real, &[Check])] = &[
 ];
 
 fn main() -> ExitCode {
+    if let Some(scene) = std::env::var_os(exit::SCENE) {
+        return exit::play(&scene);
+    }
     let arguments = Arguments::from_args();
     let checks = || LISTS.iter().flat_map(|(real, list)| list.iter().map(|check| (*real, check)));
     if std::env::var_os(IN_CHILD).is_some() {

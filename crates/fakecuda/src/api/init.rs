@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use super::find_export;
 use crate::abi::{Out, Text, TextOut, driver_api};
 use crate::codes::{self, CuResult};
+use crate::exit;
 use crate::state::State;
 
 /// The CUDA version that the library claims (13.0).
@@ -22,6 +23,7 @@ driver_api! {
             return Err(call.state.config.init);
         }
         call.state.initialised = true;
+        exit::watch(&call.state);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crossbeam::queue::ArrayQueue;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
 
 use super::context::{Bound, Unrestricted, failed, note_failure};
+use super::exit;
 use super::probe::function;
 use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
@@ -62,6 +63,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        let Some(_inside) = exit::enter() else { return exit::leave(&self.context) };
         // SAFETY: the event is ours and not used again.
         let destroyed = asking(&self.context, || unsafe { result::event::destroy(self.raw) });
         note_failure("cuEventDestroy", destroyed);
@@ -155,6 +157,8 @@ impl InteropEvent {
 
 impl Drop for InteropEvent {
     fn drop(&mut self) {
+        // Left behind, cudarc's event keeps the context.
+        let Some(_inside) = exit::enter() else { return };
         let _bound = Bound::to(&self.context);
         let _unrestricted = Unrestricted::enter();
         // SAFETY: dropped once, here.
@@ -190,18 +194,26 @@ fn asking<R>(
     context: &CudaContext,
     call: impl FnOnce() -> Result<R, DriverError>,
 ) -> Result<R, DriverError> {
+    if exit::is_exiting() {
+        return Err(DriverError(sys::CUresult::CUDA_ERROR_DEINITIALIZED));
+    }
     let _bound = Bound::to(context)?;
     let _unrestricted = Unrestricted::enter();
     call()
 }
 
 fn query(context: &CudaContext, event: sys::CUevent) -> Result<FenceStatus, Error> {
+    // Nobody will know any more, and nobody will use the slot.
+    let Some(_inside) = exit::enter() else { return Ok(FenceStatus::Pending) };
     // SAFETY: the caller holds the event.
     match asking(context, || unsafe { result::event::query(event) }) {
         Ok(()) => Ok(FenceStatus::Complete),
-        // In a host function of a stream the driver answers nothing: that tells nothing of the work.
+        // In a host function of a stream the driver answers nothing, nor when it is going: that tells
+        // nothing of the work.
         Err(DriverError(
-            sys::CUresult::CUDA_ERROR_NOT_READY | sys::CUresult::CUDA_ERROR_NOT_PERMITTED,
+            sys::CUresult::CUDA_ERROR_NOT_READY
+            | sys::CUresult::CUDA_ERROR_NOT_PERMITTED
+            | sys::CUresult::CUDA_ERROR_DEINITIALIZED,
         )) => Ok(FenceStatus::Pending),
         Err(error) => Err(failed("cuEventQuery", error)),
     }
@@ -270,6 +282,14 @@ impl EventPool {
 impl Idle {
     fn new(context: &Arc<CudaContext>) -> Self {
         Self { context: Arc::clone(context), events: ArrayQueue::new(IDLE_MAX) }
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        if exit::is_exiting() {
+            exit::leave(&self.context);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use bytemuck::Pod;
 use cudarc::driver::{CudaGraph, CudaStream, DevicePtr, DevicePtrMut, result};
 
 use super::context::{Bound, failed};
+use super::exit;
 use super::stream::{Ready, is_capturing};
 use super::transfer::{DeviceMemory, check_context, check_len, follow};
 use crate::attached::AnyFence;
@@ -158,9 +159,21 @@ impl<T: Pod> Drop for GraphHold<T> {
 /// Dropping it destroys the graph, and the slots come home after its last launch.
 pub struct HeldGraph<T: Pod = u8> {
     /// Before the leases: nothing can launch it once they are on their way home.
-    graph: CudaGraph,
+    graph: Destroyed,
     stream: Arc<CudaStream>,
     leases: Vec<Lease<T>>,
+}
+
+/// A graph that is destroyed on drop, unless the process exits.
+struct Destroyed(ManuallyDrop<CudaGraph>);
+
+impl Drop for Destroyed {
+    fn drop(&mut self) {
+        // Left behind, it keeps its stream and context.
+        let Some(_inside) = exit::enter() else { return };
+        // SAFETY: dropped once, here.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+    }
 }
 
 impl<T: Pod> HeldGraph<T> {
@@ -179,7 +192,7 @@ impl<T: Pod> HeldGraph<T> {
         holds: Vec<GraphHold<T>>,
     ) -> Self {
         let leases = holds.into_iter().map(GraphHold::into_lease).collect();
-        Self { graph, stream: Arc::clone(stream), leases }
+        Self { graph: Destroyed(ManuallyDrop::new(graph)), stream: Arc::clone(stream), leases }
     }
 
     /// Launches the graph and returns while it runs.
@@ -200,7 +213,7 @@ impl<T: Pod> HeldGraph<T> {
         let _bound =
             Bound::to(self.stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
         // SAFETY: graph and stream are alive, and `&mut self` makes it the only use of the graph.
-        let launched = unsafe { result::graph::launch(self.graph.cu_graph_exec(), stream) }
+        let launched = unsafe { result::graph::launch(self.graph.0.cu_graph_exec(), stream) }
             .map_err(|error| failed("cuGraphLaunch", error));
         // Even a failed launch may have queued something.
         let mut outcome = launched;

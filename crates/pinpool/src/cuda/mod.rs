@@ -35,6 +35,7 @@
 
 mod context;
 pub(crate) mod event;
+pub(crate) mod exit;
 mod graph;
 mod host_slice;
 pub(crate) mod pages;

@@ -11,10 +11,10 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use super::context::{Bound, Unrestricted, code, gone_is_done};
 use super::event::EventPool;
+use super::exit;
 use super::probe::probe;
-use crate::memory::{
-    BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region, mapping,
-};
+use crate::memory::mapping::{self, MapOptions};
+use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
 
 /// Host memory that a CUDA device can copy from without staging and reach in place.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub struct CudaPages {
     events: EventPool,
     context: ReleasedQuietly,
     register: bool,
+    options: MapOptions,
 }
 
 /// A context whose release leaves the releasing thread's own context current.
@@ -31,6 +32,7 @@ struct ReleasedQuietly(ManuallyDrop<Arc<CudaContext>>);
 
 impl Drop for ReleasedQuietly {
     fn drop(&mut self) {
+        let Some(_inside) = exit::enter() else { return };
         let current = result::ctx::get_current().ok();
         let _restored = current.map(Bound::restoring);
         // SAFETY: dropped once, here, and not used again.
@@ -61,11 +63,18 @@ impl CudaPages {
         let _restored = Bound::restoring(current);
         let context = CudaContext::new(device as usize)
             .map_err(|error| format!("device {device} gives no context: {}", code(error)))?;
+        exit::watch()?;
         Ok(Self {
             events: EventPool::new(&context),
             context: ReleasedQuietly(ManuallyDrop::new(context)),
             register: info.can_register,
+            options: MapOptions::default(),
         })
+    }
+
+    /// The same, mapped in this way; memory that the driver allocates is not.
+    pub(crate) fn mapped(self, options: MapOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// The CUDA backend underneath `memory`, if that is what it is.
@@ -107,6 +116,7 @@ impl CudaPages {
     }
 
     fn unregister(&self, chunk: Region) -> Result<(), MemoryError> {
+        let Some(_inside) = exit::enter() else { return Ok(()) };
         let unregistered = self.bound(|| {
             // SAFETY: the chunk was registered by `register`, with this start.
             unsafe { sys::cuMemHostUnregister(host(chunk)) }.result()
@@ -136,7 +146,7 @@ unsafe impl PageLock for CudaPages {
 
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         if self.register {
-            return mapping::reserve(bytes);
+            return mapping::reserve(bytes, self.options);
         }
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let start = self.call(MemoryStep::Reserve, bytes, || {
@@ -176,9 +186,11 @@ unsafe impl PageLock for CudaPages {
     }
 
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
+        // It may still be registered: the system takes both back.
+        let Some(_inside) = exit::enter() else { return Ok(()) };
         if self.register {
             // SAFETY: the caller's duty is the same.
-            return unsafe { mapping::release(region) };
+            return unsafe { mapping::release(region, self.options) };
         }
         let freed = self.bound(|| {
             // SAFETY: the region is an allocation of `reserve` and unused (caller).

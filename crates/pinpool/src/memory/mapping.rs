@@ -1,35 +1,77 @@
-//! Anonymous mappings: reserve, fork policy, populate, unmap. Shared by the host and CUDA backends.
+//! Anonymous mappings: reserve, fork policy, guards, populate, unmap; shared by the host and CUDA
+//! backends. And one page that a forked child finds empty.
 
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-use super::{MemoryError, MemoryStep, Region, limits::page_size};
+use super::{ForkPolicy, MemoryCause, MemoryError, MemoryStep, Region, limits::page_size};
 
-/// Maps `bytes` of private zero pages that a forked child does not get.
-pub(crate) fn reserve(bytes: usize) -> Result<NonNull<u8>, MemoryError> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing of ours.
+/// How a region is mapped. It is released with the options it was reserved with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct MapOptions {
+    pub(crate) fork: ForkPolicy,
+    /// A page that nobody may touch lies before the region, and one behind it.
+    pub(crate) guarded: bool,
+}
+
+impl MapOptions {
+    /// Bytes of each guard.
+    fn guard(self) -> usize {
+        if self.guarded { page_size() } else { 0 }
+    }
+
+    /// Bytes of a region with its guards.
+    fn mapped_bytes(self, bytes: usize) -> Result<usize, MemoryError> {
+        bytes.checked_add(2 * self.guard()).ok_or(MemoryError {
+            step: MemoryStep::Reserve,
+            bytes,
+            cause: MemoryCause::Other("the size exceeds the address space"),
+        })
+    }
+}
+
+/// Maps `bytes` of private zero pages, a multiple of the page size.
+pub(crate) fn reserve(bytes: usize, options: MapOptions) -> Result<NonNull<u8>, MemoryError> {
+    let (guard, mapped_bytes) = (options.guard(), options.mapped_bytes(bytes)?);
+    let open = ProtFlags::READ | ProtFlags::WRITE;
+    let protection = if options.guarded { ProtFlags::empty() } else { open };
+    let mapped = map(mapped_bytes, protection)
+        .map_err(|error| MemoryError::os(MemoryStep::Reserve, bytes, error))?;
+    // SAFETY: the guard lies within the mapping.
+    let start = unsafe { mapped.add(guard) };
+    let prepared = || {
+        if options.fork == ForkPolicy::Deny {
+            // A child must not share pages that a device writes: after copy-on-write the parent would
+            // move to new pages while the device keeps the old ones.
+            let advice = Advice::LinuxDontFork;
+            // SAFETY: the range was mapped above and nobody else knows it.
+            unsafe { rustix::mm::madvise(mapped.as_ptr().cast(), mapped_bytes, advice) }
+                .map_err(|error| MemoryError::os(MemoryStep::Advise, bytes, error))?;
+        }
+        if options.guarded {
+            let open = MprotectFlags::READ | MprotectFlags::WRITE;
+            // SAFETY: as above; the region lies between the guards.
+            unsafe { rustix::mm::mprotect(start.as_ptr().cast(), bytes, open) }
+                .map_err(|error| MemoryError::os(MemoryStep::Reserve, bytes, error))?;
+        }
+        Ok(start)
+    };
+    prepared().inspect_err(|_| {
+        // The first error is the one to report (I10).
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::munmap(mapped.as_ptr().cast(), mapped_bytes) };
+    })
+}
+
+/// A new private anonymous mapping at an address of the kernel's choice.
+fn map(bytes: usize, protection: ProtFlags) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: a mapping at an address of the kernel's choice touches nothing of ours.
     let mapped = unsafe {
         rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
-    };
-    let mapped = mapped.map_err(|error| MemoryError::os(MemoryStep::Reserve, bytes, error))?;
-    let Some(start) = NonNull::new(mapped.cast::<u8>()) else {
-        return Err(MemoryError::os(MemoryStep::Reserve, bytes, Errno::NOMEM));
-    };
-    let region = Region { start, bytes };
-    // A child must not share pages that a device writes: after copy-on-write the parent would move
-    // to new pages while the device keeps the old ones.
-    // SAFETY: `region` was mapped above and nobody else knows it.
-    match unsafe { rustix::mm::madvise(mapped, bytes, Advice::LinuxDontFork) } {
-        Ok(()) => Ok(start),
-        Err(error) => {
-            // SAFETY: as above.
-            let _ = unsafe { release(region) };
-            Err(MemoryError::os(MemoryStep::Advise, bytes, error))
-        }
-    }
+    }?;
+    NonNull::new(mapped.cast()).ok_or(Errno::NOMEM)
 }
 
 /// Backs every page of `part`.
@@ -56,13 +98,45 @@ pub(crate) unsafe fn populate(part: Region) -> Result<(), MemoryError> {
     }
 }
 
-/// Unmaps.
+/// Unmaps a region and its guards.
 ///
 /// # Safety
 ///
-/// `region` is exactly one mapping from [`reserve`], and nobody uses it.
-pub(crate) unsafe fn release(region: Region) -> Result<(), MemoryError> {
-    // SAFETY: the caller's duty.
-    unsafe { rustix::mm::munmap(region.start.as_ptr().cast(), region.bytes) }
+/// `region` is exactly one mapping from [`reserve`] with these options, and nobody uses it.
+pub(crate) unsafe fn release(region: Region, options: MapOptions) -> Result<(), MemoryError> {
+    let mapped = region.start.as_ptr().wrapping_sub(options.guard());
+    // SAFETY: the caller's duty; the guards belong to the region.
+    unsafe { rustix::mm::munmap(mapped.cast(), options.mapped_bytes(region.bytes)?) }
         .map_err(|error| MemoryError::os(MemoryStep::Release, region.bytes, error))
 }
+
+/// One page of zeroes, for good, which the kernel empties in every forked child; and whether it will:
+/// before 4.14 it does not.
+pub(crate) fn page_wiped_on_fork() -> Result<(NonNull<u8>, bool), Errno> {
+    let bytes = page_size();
+    let page = map(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+    let advice = Advice::LinuxWipeOnFork;
+    // SAFETY: the page was mapped above and nobody else knows it.
+    match unsafe { rustix::mm::madvise(page.as_ptr().cast(), bytes, advice) } {
+        Ok(()) => Ok((page, true)),
+        Err(Errno::INVAL) => Ok((page, false)),
+        Err(error) => {
+            // SAFETY: as above.
+            unsafe { release_page(page) };
+            Err(error)
+        }
+    }
+}
+
+/// Gives back a page that was not wanted after all.
+///
+/// # Safety
+///
+/// `page` is one from [`page_wiped_on_fork`] that nobody uses.
+pub(crate) unsafe fn release_page(page: NonNull<u8>) {
+    // SAFETY: the caller's duty. A page that stays mapped harms nobody.
+    let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), page_size()) };
+}
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-use super::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region, mapping};
+use super::mapping::{self, MapOptions};
+use super::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region};
 
 /// Whether host memory is locked in RAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,12 +22,18 @@ pub enum LockMode {
 #[derive(Debug, Clone, Copy)]
 pub struct Mlock {
     mode: LockMode,
+    options: MapOptions,
 }
 
 impl Mlock {
     /// With `LockMode::Try` a refused lock leaves the memory unlocked; with `Off` nothing is locked.
     pub fn new(mode: LockMode) -> Self {
-        Self { mode }
+        Self { mode, options: MapOptions::default() }
+    }
+
+    /// The same, mapped in this way.
+    pub(crate) fn mapped(self, options: MapOptions) -> Self {
+        Self { options, ..self }
     }
 }
 
@@ -49,7 +56,7 @@ unsafe impl PageLock for Mlock {
     }
 
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
-        mapping::reserve(bytes)
+        mapping::reserve(bytes, self.options)
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
@@ -85,6 +92,6 @@ unsafe impl PageLock for Mlock {
 
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         // SAFETY: the caller's duty is the same.
-        unsafe { mapping::release(region) }
+        unsafe { mapping::release(region, self.options) }
     }
 }

@@ -122,6 +122,29 @@ impl Region {
     }
 }
 
+/// What a forked child gets of a pool's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForkPolicy {
+    /// Nothing: a child that touches a lease of its parent is killed by the system (`SIGSEGV`). Forking
+    /// never copies a page, and a device never loses its pages to copy-on-write.
+    #[default]
+    Deny,
+    /// A copy of its own, as of ordinary memory: what the child writes the parent does not see. On
+    /// kernels before 5.12 a write by the parent after the fork can move its page away from a device
+    /// that still uses the old one. Memory that the CUDA driver allocated itself, where it cannot
+    /// register, follows the driver's own rule.
+    Inherit,
+}
+
+impl fmt::Display for ForkPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Deny => "deny",
+            Self::Inherit => "inherit",
+        })
+    }
+}
+
 /// How a chunk was pinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pinned {

@@ -1,0 +1,175 @@
+//! Guards and fork policies, as a process and its children meet them.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use pinpool_testkit::child;
+
+use super::*;
+use crate::memory::{LockMode, Mlock, PageLock};
+
+const GUARDED: MapOptions = MapOptions { fork: ForkPolicy::Deny, guarded: true };
+const INHERITED: MapOptions = MapOptions { fork: ForkPolicy::Inherit, guarded: false };
+
+/// A region of host memory mapped in this way, of three pages.
+fn region(options: MapOptions) -> (Mlock, Region) {
+    let memory = Mlock::new(LockMode::Off).mapped(options);
+    let bytes = 3 * page_size();
+    (memory, Region { start: memory.reserve(bytes).unwrap(), bytes })
+}
+
+/// A stretch of the address space as the kernel lists it.
+struct Line {
+    start: usize,
+    end: usize,
+    rights: String,
+}
+
+/// The lines between two addresses.
+fn lines(from: usize, to: usize) -> Vec<Line> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let lines = maps.lines().map(|line| {
+        let (range, rest) = line.split_once(' ').unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let number = |text| usize::from_str_radix(text, 16).unwrap();
+        Line { start: number(start), end: number(end), rights: rest[..4].to_owned() }
+    });
+    lines.filter(|line| line.start < to && line.end > from).collect()
+}
+
+#[test]
+fn every_byte_of_a_guarded_region_is_usable() {
+    let (memory, region) = region(GUARDED);
+    assert_eq!(region.start.as_ptr() as usize % page_size(), 0);
+    // SAFETY: the region is reserved and nobody uses it.
+    unsafe { memory.populate(region) }.unwrap();
+    // SAFETY: as above.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(region.start.as_ptr(), region.bytes) };
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    bytes.fill(7);
+    // SAFETY: reserved above, and not used any more.
+    unsafe { memory.release(region) }.unwrap();
+}
+
+/// In a child, where no other thread maps anything meanwhile.
+#[test]
+fn guards_come_and_go_with_their_region() {
+    const NAME: &str = "memory::mapping::tests::guards_come_and_go_with_their_region";
+    if !child::in_child() {
+        child::run(NAME, &[]);
+        return;
+    }
+    let (memory, region) = region(GUARDED);
+    let start = region.start.as_ptr() as usize;
+    let (from, to) = (start - page_size(), start + region.bytes + page_size());
+    let found = lines(from, to);
+    let rights = |at: usize| {
+        let line = found.iter().find(|line| (line.start..line.end).contains(&at));
+        line.map(|line| line.rights.as_str())
+    };
+    assert_eq!(rights(from), Some("---p"), "a guard before it");
+    assert_eq!(rights(start), Some("rw-p"));
+    assert_eq!(rights(to - page_size()), Some("---p"), "a guard behind it");
+    // SAFETY: reserved above, and used by nobody.
+    unsafe { memory.release(region) }.unwrap();
+    let left = lines(from, to).iter().map(|line| line.rights.clone()).collect::<Vec<_>>();
+    assert_eq!(left, [""; 0], "the guards are given back, too");
+}
+
+/// Which byte a child touches, and whether that kills it.
+#[test]
+fn a_step_over_either_end_is_a_fault() {
+    const NAME: &str = "memory::mapping::tests::a_step_over_either_end_is_a_fault";
+    const AT: &str = "PINPOOL_TEST_TOUCH";
+    if !child::in_child() {
+        for (at, signal) in [
+            ("first", None),
+            ("last", None),
+            ("before", Some(libc::SIGSEGV)),
+            ("behind", Some(libc::SIGSEGV)),
+        ] {
+            let output = child::finish(child::command(NAME, &[(AT, at)]), Duration::from_secs(60));
+            let said = child::describe(&output);
+            assert_eq!(output.status.signal(), signal, "{at}: {said}");
+            assert_eq!(output.status.success(), signal.is_none(), "{at}: {said}");
+        }
+        return;
+    }
+    let (_, region) = region(GUARDED);
+    let first = region.start.as_ptr();
+    let touched = match std::env::var(AT).unwrap().as_str() {
+        "first" => first,
+        "last" => first.wrapping_add(region.bytes - 1),
+        "before" => first.wrapping_sub(1),
+        "behind" => first.wrapping_add(region.bytes),
+        other => panic!("{AT}={other}"),
+    };
+    // SAFETY: within the region, or on a guard, which ends this process.
+    unsafe { touched.write_volatile(1) };
+}
+
+/// Runs `touch` in a forked child; its exit status, or the signal that killed it.
+fn in_fork(touch: impl FnOnce() -> bool) -> Result<bool, i32> {
+    // SAFETY: the child touches memory and `_exit`s, and returns to nothing of the harness.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        let status = if touch() { 0 } else { 1 };
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = -1;
+    // SAFETY: the child is ours, and the status is written to.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    if libc::WIFSIGNALED(status) {
+        return Err(libc::WTERMSIG(status));
+    }
+    Ok(libc::WEXITSTATUS(status) == 0)
+}
+
+#[test]
+fn a_child_gets_nothing_of_denied_memory() {
+    for options in [MapOptions::default(), GUARDED] {
+        let (memory, region) = region(options);
+        let first = region.start.as_ptr();
+        // SAFETY: the region is ours; in the child it is not there, and the system ends it.
+        let read = in_fork(|| unsafe { first.read_volatile() } == 0);
+        assert_eq!(read, Err(libc::SIGSEGV), "{options:?}");
+        // SAFETY: reserved above, and used by nobody.
+        unsafe { memory.release(region) }.unwrap();
+    }
+}
+
+#[test]
+fn a_child_gets_a_copy_of_inherited_memory() {
+    for options in [INHERITED, MapOptions { guarded: true, ..INHERITED }] {
+        let (memory, region) = region(options);
+        let first = region.start.as_ptr();
+        // SAFETY: the region is ours.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(first, region.bytes) };
+        bytes.fill(5);
+        let same = in_fork(|| {
+            let same = bytes.iter().all(|byte| *byte == 5);
+            bytes.fill(6);
+            same && bytes.iter().all(|byte| *byte == 6)
+        });
+        assert_eq!(same, Ok(true), "{options:?}");
+        assert!(bytes.iter().all(|byte| *byte == 5), "the child wrote to its own copy");
+        if options.guarded {
+            // SAFETY: in the child, which a guard ends.
+            let behind =
+                in_fork(|| unsafe { first.wrapping_add(region.bytes).read_volatile() } == 0);
+            assert_eq!(behind, Err(libc::SIGSEGV), "the guards are inherited");
+        }
+        // SAFETY: reserved above, and used by nobody.
+        unsafe { memory.release(region) }.unwrap();
+    }
+}
+
+#[test]
+fn a_size_without_room_for_its_guards_is_refused() {
+    let bytes = usize::MAX - page_size() + 1;
+    let refused = reserve(bytes, GUARDED).unwrap_err();
+    assert_eq!((refused.step, refused.bytes), (MemoryStep::Reserve, bytes));
+    assert!(refused.to_string().contains("address space"), "{refused}");
+}
