@@ -10,7 +10,7 @@ use crate::cuda::event::{Event, InteropEvent};
 use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
 use crate::foreign::caught;
-use crate::free_list::home_shard;
+use crate::free_list::home_number;
 
 /// One use of a slot's bytes that may not be over.
 #[derive(Debug, Clone)]
@@ -108,7 +108,7 @@ impl Attached {
     /// A user's fence, attached now. Nobody knows what it does: it may write.
     pub(crate) fn user(fence: impl Fence) -> Self {
         let fence = AnyFence::User(Arc::new(Guarded(ManuallyDrop::new(fence))));
-        let shard = home_shard();
+        let shard = home_number();
         let (order, since, bytes) = (Order::none(), Instant::now(), Part::ALL);
         Self { fence, order, since, writes: true, bytes, shard }
     }

@@ -14,9 +14,9 @@ pub(crate) struct Chosen {
 }
 
 pub(crate) fn choose(config: &PoolConfig) -> Result<Chosen, Error> {
+    let options = MapOptions { fork: config.fork, guarded: config.debug_checks };
     let host = |reason: String| {
-        let memory: Arc<dyn PageLock> =
-            Arc::new(Mlock::new(config.lock).mapped(MapOptions::default()));
+        let memory: Arc<dyn PageLock> = Arc::new(Mlock::new(config.lock).mapped(options));
         Ok(Chosen { memory, reason })
     };
     match config.backend {
@@ -25,10 +25,10 @@ pub(crate) fn choose(config: &PoolConfig) -> Result<Chosen, Error> {
             host("lock is off, so nothing is registered with a GPU".into())
         }
         BackendChoice::Cuda => Ok(Chosen {
-            memory: cuda(config.device).map_err(unavailable)?,
+            memory: cuda(config.device, options).map_err(unavailable)?,
             reason: "configured".into(),
         }),
-        BackendChoice::Auto => match cuda(config.device) {
+        BackendChoice::Auto => match cuda(config.device, options) {
             Ok(memory) => {
                 Ok(Chosen { memory, reason: format!("CUDA device {} found", config.device) })
             }
@@ -47,12 +47,12 @@ fn unavailable(reason: String) -> Error {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(device: u32) -> Result<Arc<dyn PageLock>, String> {
+fn cuda(device: u32, options: MapOptions) -> Result<Arc<dyn PageLock>, String> {
     let pages = crate::cuda::CudaPages::open(device)?;
-    Ok(Arc::new(pages.mapped(MapOptions::default())))
+    Ok(Arc::new(pages.mapped(options)))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: u32) -> Result<Arc<dyn PageLock>, String> {
+fn cuda(_: u32, _: MapOptions) -> Result<Arc<dyn PageLock>, String> {
     Err("pinpool was built without its `cuda` feature".into())
 }

@@ -50,6 +50,11 @@ impl Budget {
         }
     }
 
+    /// Whether `bytes` would fit now.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.used().checked_add(bytes).is_some_and(|wanted| wanted <= self.cap)
+    }
+
     /// Gives room back, after the bytes are really unpinned.
     pub(crate) fn release(&self, bytes: u64) {
         let before = self.used.fetch_sub(bytes, Ordering::AcqRel);

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::FenceError;
 use crate::memory::{BackendKind, MemoryError};
 use crate::size_class::ClassId;
+use crate::tag::Tag;
 
 /// Why a pool could not be configured or opened, or why a copy failed.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +129,10 @@ pub enum Error {
          processes (`ulimit -u`, `TasksMax=` in the systemd unit, `--pids-limit` for a container)"
     )]
     Keeper(#[source] std::io::Error),
+
+    /// The page by which a forked child is told from its parent could not be mapped.
+    #[error("cannot map the page that tells a forked child from its parent: {0}; free memory")]
+    Mark(#[source] std::io::Error),
 
     /// The lease's memory cannot be used by the GPU directly.
     #[error(
@@ -281,6 +287,17 @@ pub enum LeaseError {
     },
     /// The pool is closed.
     Closed,
+    /// The pool belongs to the process that this one was forked from.
+    Forked,
+    /// The class can never give so many slots at once.
+    TooMany {
+        /// The class.
+        name: ClassName,
+        /// Slots asked for.
+        wanted: usize,
+        /// The most that this kind of lease can get of the class, growth included.
+        most: usize,
+    },
     /// A range or length goes past the end.
     OutOfRange {
         /// First element asked for.
@@ -315,6 +332,46 @@ pub struct Exhausted {
     pub in_flight: u32,
     /// Slots that are out of use for good after a fault.
     pub quarantined: u32,
+    /// Free slots that are kept for `lease_priority`.
+    pub reserved: u32,
+    /// Threads and tasks that wait for a slot of the class.
+    pub waiting: u32,
+    /// Who has held a slot for the longest, where the pool keeps track (`track_holders`).
+    pub oldest: Option<OldestHolder>,
+}
+
+/// The holder that has had a slot for the longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OldestHolder {
+    /// The slot.
+    pub slot: u32,
+    /// For how long.
+    pub held: Duration,
+    /// Slots of the class that the calling thread leased itself and that are still held.
+    pub own_slots: u32,
+    pub(crate) tag: u32,
+}
+
+impl OldestHolder {
+    /// The holder's tag.
+    pub fn tag(&self) -> Option<Arc<str>> {
+        Tag::name(self.tag)
+    }
+}
+
+impl fmt::Display for OldestHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the oldest holder")?;
+        if let Some(tag) = self.tag() {
+            write!(f, " is '{tag}'")?;
+        }
+        write!(f, ", with slot {} for {:.1?}", self.slot, self.held)?;
+        match self.own_slots {
+            0 => Ok(()),
+            own => write!(f, "; this thread itself leased {own} of them"),
+        }
+    }
 }
 
 impl fmt::Display for LeaseError {
@@ -342,6 +399,14 @@ impl fmt::Display for LeaseError {
                 )
             }
             Self::Closed => f.write_str("the pool is closed"),
+            Self::Forked => f.write_str(
+                "this process was forked from the pool's: open a pool of its own here, after the fork",
+            ),
+            Self::TooMany { name, wanted, most } => write!(
+                f,
+                "class '{name}' can never give {wanted} slots at once, at most {most}; raise its \
+                 `count`, or ask for fewer"
+            ),
             Self::OutOfRange { start, end, len } => {
                 write!(f, "elements {start}..{end} are not within the {len} there are")
             }
@@ -359,15 +424,25 @@ impl std::error::Error for LeaseError {}
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let leased = self.slots.saturating_sub(self.in_flight).saturating_sub(self.quarantined);
+        let others = self.in_flight + self.quarantined + self.reserved;
+        let leased = self.slots.saturating_sub(others);
         write!(
             f,
             "class '{}' is empty: of {} slots of {} bytes {leased} are leased, {} in flight",
             self.name, self.slots, self.slot_bytes, self.in_flight
         )?;
-        match self.quarantined {
-            0 => Ok(()),
-            lost => write!(f, ", {lost} quarantined after failed work"),
+        if self.quarantined > 0 {
+            write!(f, ", {} quarantined after failed work", self.quarantined)?;
+        }
+        if self.reserved > 0 {
+            write!(f, ", {} kept for lease_priority", self.reserved)?;
+        }
+        if self.waiting > 0 {
+            write!(f, "; {} wait for one", self.waiting)?;
+        }
+        match &self.oldest {
+            None => Ok(()),
+            Some(oldest) => write!(f, "; {oldest}"),
         }
     }
 }

@@ -13,6 +13,10 @@
 //! link  [ depth: 32 bits | below: 32 bits ]
 //! ```
 //!
+//! Slots that are not everybody's at all times live in *bays* ([`Layout`]): a bay is one more such
+//! stack, and its slots never leave it for another. So a reserve cannot be eaten by others, and a bay
+//! can be opened and closed by itself.
+//!
 //! # Why it is correct
 //!
 //! * **One owner (I2).** A slot leaves a stack only by the compare-and-swap that replaces its head
@@ -25,14 +29,16 @@
 //!   continues the release sequence of every earlier push: the `Acquire` load of a head makes the
 //!   links, and the bytes, of every slot below visible. A link read just before its slot was taken
 //!   by somebody else may be newer than the head; then the head has changed and the swap fails.
-//! * **Empty means empty.** `pop` answers `Empty` only after it saw every shard empty and then saw
-//!   every head word unchanged. Tags never repeat in that time, so between the two readings all
-//!   shards were empty at once: every slot was really out.
+//! * **Empty means empty.** `pop` answers `Empty` only after it saw every stack within its reach empty
+//!   and then saw every head word unchanged. Tags never repeat in that time, so between the two
+//!   readings all these stacks were empty at once: every slot was really out.
 //! * **No lost wake-up.** A waiter sets the *waited* flag in every head before its last look. The
 //!   flag and the stack are one word: a push either came before (and the look finds the slot) or it
 //!   sees the flag in the word that it replaces and reports it.
 //! * **No slot after close.** `close` takes each stack and sets the *closed* flag in one step. From
 //!   then on `pop` refuses and `push` hands the slot back to its caller, which counts it home.
+
+mod bays;
 
 use std::collections::TryReserveError;
 
@@ -40,11 +46,17 @@ use crossbeam::utils::CachePadded;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, plain};
 
+use bays::Bay;
+pub(crate) use bays::{BayId, Layout, Reach};
+
 /// The free slots of one class, each with caller's metadata `M` beside its link.
 #[derive(Debug)]
 pub(crate) struct FreeList<M> {
     shards: Box<[CachePadded<Shard>]>,
     nodes: Box<[Node<M>]>,
+    /// Slots from this one on are in bays.
+    regular: u32,
+    bays: Box<[CachePadded<Bay>]>,
     /// `pop` calls that found every slot out, by home shard. Apart from the heads, which every
     /// thread that finds nothing reads.
     misses: Box<[CachePadded<AtomicU64>]>,
@@ -95,15 +107,17 @@ impl<M> FreeList<M> {
     /// Bytes of one slot's record.
     pub(crate) const NODE_BYTES: usize = size_of::<Node<M>>();
 
-    /// A list of `slots` free slots in `shards` stacks (a power of two). Fails when there is no
-    /// memory for their records.
+    /// A list of free slots, the regular ones in `shards` stacks (a power of two). Fails when there is
+    /// no memory for their records.
     ///
-    /// `slots` is at most [`SLOTS_MAX`], which the plan enforces.
+    /// There are at most [`SLOTS_MAX`] slots, which the plan enforces.
     pub(crate) fn new(
-        slots: u32,
+        layout: impl Into<Layout>,
         shards: usize,
         mut meta: impl FnMut() -> M,
     ) -> Result<Self, TryReserveError> {
+        let layout = layout.into();
+        let slots = layout.slots();
         assert!(slots <= SLOTS_MAX, "a free list holds at most {SLOTS_MAX} slots");
         assert!(shards.is_power_of_two(), "shards are a power of two");
         // The one large allocation: millions of slots must not abort the process.
@@ -113,10 +127,12 @@ impl<M> FreeList<M> {
         let list = Self {
             shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
             nodes: nodes.into_boxed_slice(),
+            regular: layout.regular,
+            bays: layout.bays(),
             misses: (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
         };
         // Highest first, so that each stack's lowest slot is on top and is used first.
-        for slot in (0..slots).rev() {
+        for slot in (0..layout.regular).rev() {
             let shard = &list.shards[slot as usize & (shards - 1)];
             let head = shard.head.load(Ordering::Relaxed);
             let depth = list.depth(head) + 1;
@@ -124,13 +140,24 @@ impl<M> FreeList<M> {
             shard.head.store(next(head, slot), Ordering::Relaxed);
             shard.low.store(depth, Ordering::Relaxed);
         }
+        list.fill(BayId::RESERVE);
+        list.fill(list.pageable());
         Ok(list)
     }
 
-    /// Takes a free slot: from the calling thread's shard, else from any other.
+    /// Takes a free slot that is anybody's: from the calling thread's shard, else from any other, else
+    /// from an open bay.
     #[inline]
     pub(crate) fn pop(&self) -> Pop {
         self.pop_from(home())
+    }
+
+    /// As [`Self::pop`], of all that `reach` allows: what is everybody's first.
+    pub(crate) fn pop_within(&self, reach: Reach) -> Pop {
+        match self.pop_shard(&self.shards[home() & self.mask()]) {
+            Some(found) => found,
+            None => self.pop_elsewhere(home(), reach),
+        }
     }
 
     /// Gives a slot back. The caller owns `slot`.
@@ -144,8 +171,8 @@ impl<M> FreeList<M> {
         self.push_to(shard as usize, slot, FLAGS)
     }
 
-    /// Gives a slot back although the list is watched; the caller then wakes a waiter.
-    pub(crate) fn push_waited(&self, slot: u32) -> Push {
+    /// Gives a slot back although the list is watched, for want of a waiter that may have it.
+    pub(crate) fn push_unwanted(&self, slot: u32) -> Push {
         self.push_to(home(), slot, CLOSED)
     }
 
@@ -157,45 +184,45 @@ impl<M> FreeList<M> {
 
     /// Makes every later `push` answer [`Push::Waited`].
     pub(crate) fn watch(&self) {
-        for shard in &self.shards {
+        for shard in self.stacks() {
             shard.head.fetch_or(WAITED, Ordering::AcqRel);
         }
     }
 
     /// Ends `watch`.
     pub(crate) fn unwatch(&self) {
-        for shard in &self.shards {
+        for shard in self.stacks() {
             shard.head.fetch_and(!WAITED, Ordering::AcqRel);
         }
     }
 
-    /// Refuses everything from now on and returns how many free slots were taken out, or `None` if
-    /// it was closed before. Callers do not race each other: they hold the waiters' lock.
+    /// Refuses everything from now on and returns how many free slots of the first slab were taken out,
+    /// or `None` if it was closed before; other bays are closed by themselves, after it. Callers do not
+    /// race each other: they hold the waiters' lock.
     pub(crate) fn close(&self) -> Option<u32> {
         if self.is_closed() {
             return None;
         }
-        let mut taken = 0;
-        for shard in &self.shards {
-            let mut head = shard.head.load(Ordering::Acquire);
-            loop {
-                let depth = self.depth(head);
-                let closed = next(head, NIL) | CLOSED;
-                match shard.head.compare_exchange_weak(
-                    head,
-                    closed,
-                    Ordering::AcqRel,
-                    Ordering::Acquire,
-                ) {
-                    Ok(_) => {
-                        taken += depth;
-                        break;
-                    }
-                    Err(now) => head = now,
-                }
+        let first_slab = self.shards.iter().map(|shard| self.close_stack(shard)).sum::<u32>();
+        Some(first_slab + self.close_bay(BayId::RESERVE))
+    }
+
+    /// Takes a stack whole and flags it closed, in one step. Returns how many slots were in it.
+    fn close_stack(&self, shard: &Shard) -> u32 {
+        let mut head = shard.head.load(Ordering::Acquire);
+        loop {
+            let depth = self.depth(head);
+            let closed = next(head, NIL) | CLOSED;
+            match shard.head.compare_exchange_weak(
+                head,
+                closed,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return depth,
+                Err(now) => head = now,
             }
         }
-        Some(taken)
     }
 
     /// True once `close` began.
@@ -203,13 +230,13 @@ impl<M> FreeList<M> {
         self.shards[0].head.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// How many slots are free, and a stamp that changes with every push and pop.
+    /// How many slots are free that `reach` allows, and a stamp that changes with every push and pop.
     ///
     /// Two calls with equal stamps enclose an instant at which exactly `free` slots were free.
-    pub(crate) fn census(&self) -> (u32, u64) {
+    pub(crate) fn census(&self, reach: Reach) -> (u32, u64) {
         let mut free = 0;
         let mut stamp = 0u64;
-        for shard in &self.shards {
+        for shard in self.shards.iter().map(|shard| &**shard).chain(self.within(reach)) {
             let head = shard.head.load(Ordering::Acquire);
             free += self.depth(head);
             // Tags only rise, so their sum is unchanged only if none changed.
@@ -224,14 +251,21 @@ impl<M> FreeList<M> {
     }
 
     /// Counts a failed lease on the calling thread's own line.
-    pub(crate) fn count_miss(&self) {
-        self.misses[home() & self.mask()].fetch_add(1, Ordering::Relaxed);
+    /// Returns how many were counted on it by now.
+    pub(crate) fn count_miss(&self) -> u64 {
+        self.misses[home() & self.mask()].fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The metadata of a slot, whoever owns it.
     #[inline]
     pub(crate) fn meta(&self, slot: u32) -> &M {
         &self.nodes[slot as usize].meta
+    }
+
+    /// All slots, those that are not there now included.
+    #[allow(clippy::cast_possible_truncation, reason = "at most SLOTS_MAX")]
+    pub(crate) fn slots(&self) -> u32 {
+        self.nodes.len() as u32
     }
 
     /// The metadata of all slots.
@@ -248,7 +282,7 @@ impl<M> FreeList<M> {
     fn pop_from(&self, home: usize) -> Pop {
         match self.pop_shard(&self.shards[home & self.mask()]) {
             Some(found) => found,
-            None => self.pop_elsewhere(home),
+            None => self.pop_elsewhere(home, Reach::REGULAR),
         }
     }
 
@@ -281,20 +315,26 @@ impl<M> FreeList<M> {
         }
     }
 
-    /// Takes from any shard, or proves that all were empty at one instant.
+    /// Takes from any stack within reach, or proves that all were empty at one instant.
     #[cold]
     #[inline(never)]
-    fn pop_elsewhere(&self, home: usize) -> Pop {
+    fn pop_elsewhere(&self, home: usize, reach: Reach) -> Pop {
         loop {
-            let (_, before) = self.census();
+            let (_, before) = self.census(reach);
             for step in 0..self.shards.len() {
                 let shard = &self.shards[home.wrapping_add(step) & self.mask()];
                 if let Some(found) = self.pop_shard(shard) {
                     return found;
                 }
             }
+            for bay in self.within(reach) {
+                // One that is closed is as good as empty: the class may be open.
+                if let Some(found @ Pop::Slot { .. }) = self.pop_shard(bay) {
+                    return found;
+                }
+            }
             // Somebody moved a slot while we looked: it may have gone where we had been.
-            if self.census() == (0, before) {
+            if self.census(reach) == (0, before) {
                 return Pop::Empty;
             }
             std::hint::spin_loop();
@@ -305,7 +345,11 @@ impl<M> FreeList<M> {
 
     #[inline]
     fn push_to(&self, home: usize, slot: u32, stop_at: u64) -> Push {
-        let shard = &self.shards[home & self.mask()];
+        let shard = if slot < self.regular {
+            &*self.shards[home & self.mask()]
+        } else {
+            self.stack_of(slot)
+        };
         let mut head = shard.head.load(Ordering::Acquire);
         loop {
             if head & stop_at != 0 {
@@ -353,15 +397,15 @@ fn home() -> usize {
     }
     HOME.with(|home| {
         if home.get() == u32::MAX {
-            home.set(NEXT.fetch_add(1, plain::Ordering::Relaxed) & 0xffff);
+            home.set(NEXT.fetch_add(1, plain::Ordering::Relaxed));
         }
         home.get() as usize
     })
 }
 
-/// The calling thread's home shard, in any list.
-#[allow(clippy::cast_possible_truncation, reason = "it has 16 bits")]
-pub(crate) fn home_shard() -> u32 {
+/// The calling thread's number, which chooses its home shard in any list.
+#[allow(clippy::cast_possible_truncation, reason = "it was made of 32 bits")]
+pub(crate) fn home_number() -> u32 {
     home() as u32
 }
 
@@ -431,7 +475,7 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, (0..10).collect::<Vec<_>>());
         assert_eq!(list.pop(), Pop::Empty);
-        assert_eq!(list.census().0, 0);
+        assert_eq!(list.census(Reach::REGULAR).0, 0);
     }
 
     #[test]
@@ -447,7 +491,7 @@ mod tests {
                 let slot = out.swap_remove(round as usize % out.len());
                 assert_eq!(list.push(slot), Push::Free);
             }
-            assert_eq!(list.census().0 as usize + out.len(), 7);
+            assert_eq!(list.census(Reach::REGULAR).0 as usize + out.len(), 7);
         }
     }
 
@@ -475,7 +519,7 @@ mod tests {
         let Pop::Slot { slot, .. } = list.pop() else { unreachable!("one is free") };
         list.watch();
         assert_eq!(list.push(slot), Push::Waited);
-        assert_eq!(list.push_waited(slot), Push::Free);
+        assert_eq!(list.push_unwanted(slot), Push::Free);
         list.unwatch();
         assert!(matches!(list.pop(), Pop::Slot { .. }));
     }

@@ -1,5 +1,7 @@
-//! The background thread of a pool: sends complete slots home and wakes tasks, and sleeps for good
-//! while there is nothing to ask.
+//! The background thread of a pool: sends complete slots home and wakes tasks, washes slots, tends
+//! what classes add and take away, and sleeps for good while there is nothing to do.
+
+mod leaks;
 
 use std::io;
 use std::num::NonZeroU64;
@@ -11,6 +13,8 @@ use crate::class::ClassRef;
 use crate::foreign::caught;
 use crate::shared::Shared;
 use crate::sync::{Condvar, Mutex};
+
+use leaks::Leaks;
 
 /// Whether the thread has done its work.
 #[derive(Debug)]
@@ -24,29 +28,26 @@ struct Ended {
 pub(crate) struct Keeper {
     thread: Mutex<Option<JoinHandle<()>>>,
     ended: Arc<Ended>,
-    /// The process that it runs in: a forked child has no such thread to wait for.
-    process: u32,
 }
 
 impl Keeper {
     /// Starts the thread. It holds a reference on each class, which it drops at its end; if it cannot
     /// be started, these are the caller's to drop.
-    pub(crate) fn start(classes: Box<[ClassRef]>, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(crate) fn start(
+        classes: Box<[ClassRef]>,
+        shared: Arc<Shared>,
+        leak_after: Option<Duration>,
+    ) -> io::Result<Self> {
         let ended = Arc::new(Ended { over: Mutex::new(false), told: Condvar::default() });
         let tell = Arc::clone(&ended);
         let thread = std::thread::Builder::new().name(NAME.into()).stack_size(STACK_BYTES).spawn(
             move || {
-                Rounds { classes, shared, busy: Instant::now() }.run();
+                Rounds::new(classes, shared, leak_after).run();
                 *tell.over.lock() = true;
                 tell.told.notify_all();
             },
         )?;
-        Ok(Self { thread: Mutex::new(Some(thread)), ended, process: std::process::id() })
-    }
-
-    /// True in a forked child, which has no such thread, and where any lock may be held for ever.
-    pub(crate) fn is_of_another_process(&self) -> bool {
-        self.process != std::process::id()
+        Ok(Self { thread: Mutex::new(Some(thread)), ended })
     }
 
     /// True on the keeper's own thread: a user's fence may drop a pool there.
@@ -80,6 +81,9 @@ struct Rounds {
     shared: Arc<Shared>,
     /// When something was last seen in flight.
     busy: Instant,
+    /// When the classes' added memory was last tended.
+    tended: Instant,
+    leaks: Option<Leaks>,
 }
 
 /// What to do after a round.
@@ -88,7 +92,8 @@ enum Next {
     /// Somebody waits for work that should be over about now.
     Again,
     Sleep(Duration),
-    SleepUntilRung,
+    /// With nothing to ask, and perhaps something to tend at some time.
+    SleepUntilRung(Option<Duration>),
     End,
 }
 
@@ -105,6 +110,12 @@ impl Next {
 }
 
 impl Rounds {
+    fn new(classes: Box<[ClassRef]>, shared: Arc<Shared>, leak_after: Option<Duration>) -> Self {
+        let now = Instant::now();
+        let leaks = leak_after.map(|after| Leaks::new(after, now));
+        Self { classes, shared, busy: now, tended: now, leaks }
+    }
+
     fn run(mut self) {
         set_timer_slack();
         loop {
@@ -117,8 +128,9 @@ impl Rounds {
             match next.spared(began.elapsed()) {
                 Next::Again => (0..SPINS).for_each(|_| std::hint::spin_loop()),
                 Next::Sleep(pause) => self.shared.bell.sleep(Instant::now().checked_add(pause)),
-                Next::SleepUntilRung => {
-                    self.shared.bell.sleep(None);
+                Next::SleepUntilRung(until) => {
+                    let deadline = until.and_then(|pause| Instant::now().checked_add(pause));
+                    self.shared.bell.sleep(deadline);
                     self.classes.iter().for_each(|class| class.get().wake_up());
                 }
                 Next::End => break,
@@ -132,9 +144,13 @@ impl Rounds {
     fn round(&mut self) -> Next {
         for class in &self.classes {
             class.reclaim();
+            class.wash(WASHED_AT_ONCE);
         }
+        self.tend();
         self.shared.wakers.pass(|fence| self.shared.recycle(fence));
         if self.classes.iter().all(|class| class.get().is_done()) {
+            // What came home last was not told of.
+            self.look_for_leaks(Instant::now());
             return Next::End;
         }
         let now = Instant::now();
@@ -150,10 +166,37 @@ impl Rounds {
             return Next::Sleep(LAZY);
         }
         if self.classes.iter().all(|class| class.get().fall_asleep()) {
-            return Next::SleepUntilRung;
+            return Next::SleepUntilRung(self.tends_in());
         }
         self.classes.iter().for_each(|class| class.get().wake_up());
         Next::Sleep(LAZY)
+    }
+
+    /// Adds memory where it is wanted and takes away what is idle; reports leaks.
+    fn tend(&mut self) {
+        let now = Instant::now();
+        for class in &self.classes {
+            class.grow_if_wanted(now);
+        }
+        if now.saturating_duration_since(self.tended) >= TEND {
+            self.tended = now;
+            for class in &self.classes {
+                class.trim(now, false);
+            }
+        }
+        self.look_for_leaks(now);
+    }
+
+    fn look_for_leaks(&mut self, now: Instant) {
+        if let Some(leaks) = &mut self.leaks {
+            leaks.look(&self.classes, now);
+        }
+    }
+
+    /// When there is something to tend, though nothing is in flight.
+    fn tends_in(&self) -> Option<Duration> {
+        let classes = self.classes.iter().filter_map(|class| class.tends_in());
+        classes.chain(self.leaks.as_ref().map(Leaks::interval)).min()
     }
 
     /// How long to pause while something is in flight; `None` if nothing is.
@@ -198,6 +241,10 @@ const LATE: Duration = Duration::from_millis(2);
 const FORGOTTEN: Duration = Duration::from_secs(5);
 /// A round without a pause asks a few fences.
 const LONG_ROUND: Duration = Duration::from_micros(50);
+/// Bytes washed in one round: a few milliseconds.
+const WASHED_AT_ONCE: usize = 32 << 20;
+/// Between two looks at idle memory.
+const TEND: Duration = Duration::from_millis(10);
 /// Between questions without a sleep: asking takes a third of a microsecond.
 const SPINS: u32 = 20;
 /// Between rounds while tasks await work, at first; later a sixteenth of the time awaited.

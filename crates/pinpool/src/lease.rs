@@ -241,18 +241,30 @@ impl<T: Pod> Lease<T> {
     /// True when every page is locked in RAM: it is never swapped out. Only
     /// [`Self::is_device_accessible`] tells whether a GPU can copy from it without staging.
     pub fn is_pinned(&self) -> bool {
-        self.class.get().is_locked()
+        self.class.get().is_locked(self.taken.slot)
     }
 
     /// True when the memory is registered with the CUDA driver, so that copies run at the speed of
     /// the link and kernels can reach it.
     pub fn is_device_accessible(&self) -> bool {
-        self.class.get().is_device_accessible()
+        self.class.get().is_device_accessible() && !self.is_pageable()
+    }
+
+    /// True for a pageable buffer, which stands in for a pinned slot with `on_empty = "pageable"`: copies
+    /// from it and to it are staged by the driver, at a fraction of the speed.
+    pub fn is_pageable(&self) -> bool {
+        self.class.get().is_pageable(self.taken.slot)
     }
 
     /// What the memory is.
     pub fn backend(&self) -> BackendKind {
-        self.class.get().backend()
+        if self.is_pageable() { BackendKind::Pageable } else { self.class.get().backend() }
+    }
+
+    /// The driver can copy from it and to it, staged or not.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_copyable(&self) -> bool {
+        self.class.get().is_device_accessible()
     }
 
     /// The address at which a GPU reads and writes this memory in place, without a copy. `None`

@@ -48,6 +48,7 @@ mod free_list;
 mod in_flight;
 mod keeper;
 mod lease;
+mod lease_future;
 mod lifetime;
 mod memory;
 mod plan;
@@ -78,18 +79,19 @@ pub use config::{
     ALIGN_DEFAULT, BackendChoice, ClassConfig, DURATION_MAX, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT,
     OnEmpty, PIN_CHUNK_DEFAULT, PoolConfig, SPILL_MAX, Scrub, THREADS_MAX, Threads,
 };
-pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, Origin};
+pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, OldestHolder, Origin};
 pub use fence::{Fence, FenceError, FenceStatus, ManualFence};
 pub use frame::{FrameFormat, FrameSpec};
 pub use in_flight::{InFlight, Landing, TryTakeError};
 pub use lease::Lease;
+pub use lease_future::LeaseFuture;
 pub use memory::{
     BackendKind, ForkPolicy, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock,
     PageLock, Pinned, Region,
 };
 pub use plan::{ClassPlan, GrowPlan, Plan};
 pub use pool::Pool;
-pub use report::{CloseReport, StartupReport, StuckSlot};
+pub use report::{CloseReport, Holder, StartupReport, StuckSlot};
 pub use shared_lease::SharedLease;
 pub use size_class::ClassId;
 pub use slab::StartupTimes;

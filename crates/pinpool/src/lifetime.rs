@@ -1,34 +1,75 @@
 //! When a class's memory and then the class itself may go; it knows counts, not what they count.
 
+use std::ops::Deref;
+
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Two counts that replace a reference count per lease.
 ///
-/// *Out* is one word: whether the class is open, who else holds its memory, and the number of slots
-/// that are not home. On an open class only waking returns write it, so leases share nothing.
+/// *Out* is one word, [`Out`]. On an open class only waking returns write it, so leases share nothing.
 /// *References* are the pool's handle, its keeper and the memory; the class's own record goes with
 /// the last.
-///
-/// ```text
-/// out  [ open: 1 bit | holds: 31 bits | slots: 32 bits ]
-/// ```
 #[derive(Debug)]
 pub(crate) struct Lifetime {
+    out: Out,
+    references: AtomicUsize,
+}
+
+/// Whether a slab is open, who else holds it, and how many of its slots are not home.
+///
+/// ```text
+/// [ open: 1 bit | holds: 31 bits | slots: 32 bits ]
+/// ```
+#[derive(Debug)]
+pub(crate) struct Out {
     /// `Release` on the way down, `Acquire` at zero: everything done to a slot happens before its
     /// memory goes.
-    out: AtomicU64,
-    references: AtomicUsize,
+    word: AtomicU64,
 }
 
 impl Lifetime {
     pub(crate) fn new(slots: u32) -> Self {
-        let out = AtomicU64::new(OPEN | u64::from(slots));
-        Self { out, references: AtomicUsize::new(3) }
+        Self { out: Out::open(slots), references: AtomicUsize::new(3) }
     }
 
-    /// Keeps the memory while the caller, who owns a slot that is out, gives that slot back.
+    /// Drops one of the three references. True for the last: the caller frees the class.
+    pub(crate) fn drop_reference(&self) -> bool {
+        if self.references.fetch_sub(1, Ordering::Release) != 1 {
+            return false;
+        }
+        fence(Ordering::Acquire);
+        true
+    }
+}
+
+impl Deref for Lifetime {
+    type Target = Out;
+
+    fn deref(&self) -> &Out {
+        &self.out
+    }
+}
+
+impl Out {
+    /// Of an open slab.
+    pub(crate) fn open(slots: u32) -> Self {
+        Self { word: AtomicU64::new(OPEN | u64::from(slots)) }
+    }
+
+    /// Of a slab that is not there.
+    pub(crate) fn absent() -> Self {
+        Self { word: AtomicU64::new(0) }
+    }
+
+    /// The slab is there now. The caller made it, and nobody knows of it yet.
+    pub(crate) fn reopen(&self, slots: u32) {
+        self.word.store(OPEN | u64::from(slots), Ordering::Release);
+    }
+
+    /// Keeps the memory while the caller, who owns a slot that is out, gives that slot back; or while the
+    /// class is open, for a slab of its own that comes.
     pub(crate) fn hold(&self) {
-        self.out.fetch_add(HOLD, Ordering::Relaxed);
+        self.word.fetch_add(HOLD, Ordering::Relaxed);
     }
 
     /// Ends one [`Self::hold`]. True for the last, as [`Self::arrive`].
@@ -36,7 +77,7 @@ impl Lifetime {
         self.subtract(HOLD)
     }
 
-    /// The class is not open any more, and `home` slots are home. True for the last.
+    /// The slab is not open any more, and `home` slots are home. True for the last.
     pub(crate) fn close(&self, home: u32) -> bool {
         self.subtract(OPEN + u64::from(home))
     }
@@ -48,26 +89,17 @@ impl Lifetime {
     }
 
     fn subtract(&self, arrived: u64) -> bool {
-        if self.out.fetch_sub(arrived, Ordering::Release) != arrived {
+        if self.word.fetch_sub(arrived, Ordering::Release) != arrived {
             return false;
         }
         fence(Ordering::Acquire);
         true
     }
 
-    /// Drops one of the three references. True for the last: the caller frees the class.
-    pub(crate) fn drop_reference(&self) -> bool {
-        if self.references.fetch_sub(1, Ordering::Release) != 1 {
-            return false;
-        }
-        fence(Ordering::Acquire);
-        true
-    }
-
-    /// Slots that are out, once the class is closed; `None` while it is open.
+    /// Slots that are out, once it is closed; `None` while it is open.
     #[allow(clippy::cast_possible_truncation, reason = "the low half is the count")]
     pub(crate) fn still_out(&self) -> Option<u32> {
-        let out = self.out.load(Ordering::Acquire);
+        let out = self.word.load(Ordering::Acquire);
         (out & OPEN == 0).then_some(out as u32)
     }
 }

@@ -3,23 +3,26 @@
 use std::fmt;
 use std::mem::size_of;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 
 use crate::backend;
-use crate::class::{ClassRef, Slots};
+use crate::class::{ClassRef, Making, Slots, Waiting};
 use crate::error::{Error, LeaseError};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
+use crate::lease_future::LeaseFuture;
 use crate::memory::limits::locked_now;
 use crate::memory::{BackendKind, Memlock, PageLock};
 use crate::plan::{ClassPlan, Plan};
+use crate::process::Home;
 use crate::reclaim::Stuck;
-use crate::report::{CloseReport, StartupReport, StuckSlot};
+use crate::report::{CloseReport, Holder, StartupReport, StuckSlot};
 use crate::shared::Shared;
 use crate::size_class::{ClassId, SizeTable};
-use crate::slab::{Slab, SlabFailure, StartupTimes};
+use crate::slab::{Slab, SlabFailure, SlabSize, StartupTimes};
 use crate::stats::{ClassStats, PoolStats};
 use crate::tag::Tag;
 
@@ -51,19 +54,25 @@ impl Pool {
             Some(memory) => backend::Chosen { memory, reason: "given by the caller".into() },
             None => backend::choose(&plan.config)?,
         };
-        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes()));
+        let home = Home::here().map_err(Error::Mark)?;
+        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), home));
         let mut times = StartupTimes::default();
         let mut records = Vec::with_capacity(plan.classes.len());
         for class in &plan.classes {
             let failed = |error| SlabFailure { error, pinned: 0 };
-            let slots = Slots::new(class.count).map_err(failed);
+            let slots = Slots::new(class).map_err(failed);
             records.push(slots.map_err(|failure| explain(failure, class, &plan, &shared))?);
         }
+        let making = Making {
+            pins: plan.pinned_bytes > 0,
+            threads: plan.config.prefault_threads,
+            tracks: plan.config.track_holders,
+        };
         let mut slabs = Vec::with_capacity(plan.classes.len());
         for class in &plan.classes {
             // A failure drops the slabs made so far, the latest first.
-            let pin = plan.pinned_bytes > 0;
-            match Slab::open(class, pin, plan.config.prefault_threads, &shared, &mut times) {
+            let size = SlabSize { bytes: class.slab_bytes, chunk_bytes: class.chunk_bytes };
+            match Slab::open(size, making.pins, making.threads, &shared, &mut times) {
                 Ok(slab) => slabs.push(slab),
                 Err(error) => {
                     let error = explain(error, class, &plan, &shared);
@@ -87,9 +96,11 @@ impl Pool {
             .zip(slabs)
             .zip(records)
             .zip(0u8..)
-            .map(|(((class, slab), slots), id)| ClassRef::new(ClassId(id), class, slab, slots))
+            .map(|(((class, slab), slots), id)| ClassRef::new(ClassId(id), class, making, slab, slots))
             .collect();
-        let keeper = Keeper::start(classes.clone(), Arc::clone(&shared)).map_err(|error| {
+        let leak_after = plan.config.leak_after;
+        let started = Keeper::start(classes.clone(), Arc::clone(&shared), leak_after);
+        let keeper = started.map_err(|error| {
             for class in classes.iter().rev() {
                 class.close();
                 // The keeper's reference and the handle's.
@@ -105,28 +116,53 @@ impl Pool {
 
     /// Leases `len` bytes of the smallest class that holds them, if a slot is free. Never waits.
     ///
+    /// If none is, a larger class's slot (`max_spill`) or a pageable buffer (`on_empty = "pageable"`) may stand in,
+    /// where the class says so.
+    ///
     /// # Errors
     ///
-    /// [`LeaseError::ZeroLen`], [`LeaseError::TooLarge`], [`LeaseError::Exhausted`] or
-    /// [`LeaseError::Closed`].
+    /// [`LeaseError::ZeroLen`], [`LeaseError::TooLarge`], [`LeaseError::Exhausted`],
+    /// [`LeaseError::Closed`] or [`LeaseError::Forked`].
     #[inline]
     pub fn try_lease(&self, len: usize) -> Result<Lease, LeaseError> {
-        let class = self.class_for(len)?;
-        class.try_take().map(|taken| Lease::new(class, taken, len))
+        self.try_ranked(len, false)
+    }
+
+    /// As [`Self::try_lease`], for the few leases that must not fail: they may have the class's `reserve`
+    /// as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_lease`].
+    pub fn try_lease_priority(&self, len: usize) -> Result<Lease, LeaseError> {
+        self.try_ranked(len, true)
     }
 
     /// Leases `len` bytes, waiting for a slot as long as it takes.
     ///
-    /// A thread that holds every slot of the class and asks for one more waits for itself: use
-    /// [`Self::lease_timeout`] where that can happen.
+    /// Waiters of a class, threads and tasks alike, are served first come first served: a returned slot is handed to the
+    /// first in line, and nobody who comes later, `try_lease` included, can be given it. With
+    /// `on_empty = "fail"` nobody waits.
+    ///
+    /// A thread that holds every slot of the class and asks for one more waits for itself: see
+    /// [`Self::lease_many`] for the rule, and use [`Self::lease_timeout`] where it can happen.
     ///
     /// # Errors
     ///
-    /// As [`Self::try_lease`], but `Exhausted` only when every slot of the class is quarantined: none
-    /// will come back.
+    /// As [`Self::try_lease`], but `Exhausted` only when no slot will come back (all are quarantined) or
+    /// with `on_empty = "fail"`.
     pub fn lease(&self, len: usize) -> Result<Lease, LeaseError> {
-        let class = self.class_for(len)?;
-        class.take(Instant::now(), None).map(|taken| Lease::new(class, taken, len))
+        self.wait_ranked(len, false, Instant::now(), None)
+    }
+
+    /// As [`Self::lease`], for the few leases that must not fail: they may have the class's `reserve` as
+    /// well, and stand in line before all others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease`].
+    pub fn lease_priority(&self, len: usize) -> Result<Lease, LeaseError> {
+        self.wait_ranked(len, true, Instant::now(), None)
     }
 
     /// Leases `len` bytes, waiting at most `timeout` for a slot. A zero timeout looks once.
@@ -135,11 +171,110 @@ impl Pool {
     ///
     /// As [`Self::lease`], and [`LeaseError::Timeout`].
     pub fn lease_timeout(&self, len: usize, timeout: Duration) -> Result<Lease, LeaseError> {
-        let class = self.class_for(len)?;
         let now = Instant::now();
         // A timeout past the end of the clock is no timeout.
-        let taken = class.take(now, now.checked_add(timeout))?;
-        Ok(Lease::new(class, taken, len))
+        self.wait_ranked(len, false, now, now.checked_add(timeout))
+    }
+
+    /// Leases `len` bytes, waiting for a slot until `deadline`. One in the past looks once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease_timeout`].
+    pub fn lease_deadline(&self, len: usize, deadline: Instant) -> Result<Lease, LeaseError> {
+        self.wait_ranked(len, false, Instant::now(), Some(deadline))
+    }
+
+    /// As [`Self::lease_timeout`], with the priority of [`Self::lease_priority`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease_timeout`].
+    pub fn lease_priority_timeout(
+        &self,
+        len: usize,
+        timeout: Duration,
+    ) -> Result<Lease, LeaseError> {
+        let now = Instant::now();
+        self.wait_ranked(len, true, now, now.checked_add(timeout))
+    }
+
+    /// Leases `len` bytes in a task, which stands in the same line as threads. Any executor will do.
+    ///
+    /// Dropping the future leaves the line, and hands on a slot that it was given meanwhile. Nothing
+    /// happens before the future is first polled. While it waits it keeps the pool open.
+    #[must_use = "a future does nothing until it is awaited"]
+    pub fn lease_async(&self, len: usize) -> LeaseFuture {
+        LeaseFuture::new(self.clone(), len, false)
+    }
+
+    /// As [`Self::lease_async`], with the priority of [`Self::lease_priority`].
+    #[must_use = "a future does nothing until it is awaited"]
+    pub fn lease_priority_async(&self, len: usize) -> LeaseFuture {
+        LeaseFuture::new(self.clone(), len, true)
+    }
+
+    #[inline]
+    fn try_ranked(&self, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
+        let class = self.class_for(len)?;
+        match class.try_pinned(urgent)? {
+            Some(taken) => Ok(Lease::new(class, taken, len)),
+            None => self.stand_in(class, len).ok_or_else(|| class.get().miss()),
+        }
+    }
+
+    fn wait_ranked(
+        &self,
+        len: usize,
+        urgent: bool,
+        since: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Lease, LeaseError> {
+        match self.try_ranked(len, urgent) {
+            Err(LeaseError::Exhausted(exhausted)) => {
+                let class = self.class_for(len)?;
+                if !class.get().waits() {
+                    return Err(LeaseError::Exhausted(exhausted));
+                }
+                class.wait(urgent, since, deadline).map(|taken| Lease::new(class, taken, len))
+            }
+            settled => settled,
+        }
+    }
+
+    /// A slot of a larger class, or a pageable buffer, for an empty class that may use one.
+    #[cold]
+    fn stand_in(&self, class: ClassRef, len: usize) -> Option<Lease> {
+        let most = class.get().spill_bytes();
+        let larger = self.handle.classes[class.get().id().index() + 1..].iter();
+        for other in larger.take_while(|other| other.get().slot_bytes() <= most) {
+            if let Ok(Some(taken)) = other.try_pinned(false) {
+                class.get().count_spill();
+                return Some(Lease::new(*other, taken, len));
+            }
+        }
+        class.try_pageable().map(|taken| Lease::new(class, taken, len))
+    }
+
+    /// One step of a task that wants a lease: the lease, or its place in line.
+    pub(crate) fn begin_wait(
+        &self,
+        len: usize,
+        urgent: bool,
+        waker: &Waker,
+    ) -> Result<(ClassRef, Waiting), Result<Lease, LeaseError>> {
+        match self.try_ranked(len, urgent) {
+            Err(LeaseError::Exhausted(exhausted)) => {
+                let class = self.class_for(len).map_err(Err)?;
+                if !class.get().waits() {
+                    return Err(Err(LeaseError::Exhausted(exhausted)));
+                }
+                let waiting = class.wait_async(urgent, waker);
+                let lease = |taken| Lease::new(class, taken, len);
+                waiting.map(|waiting| (class, waiting)).map_err(|taken| taken.map(lease))
+            }
+            settled => Err(settled),
+        }
     }
 
     /// Leases `count` elements of `T`, as [`Self::try_lease`] leases bytes.
@@ -179,6 +314,9 @@ impl Pool {
         if len == 0 {
             return Err(LeaseError::ZeroLen);
         }
+        if !self.handle.shared.is_here() {
+            return Err(LeaseError::Forked);
+        }
         match self.handle.sizes.class_for(len) {
             Some(id) => Ok(self.handle.classes[id.index()]),
             None => Err(self.too_large(len)),
@@ -201,12 +339,36 @@ impl Pool {
         Tag::new(name)
     }
 
+    /// Who holds slots now: the longest first where the pool keeps track (`track_holders`). Forgotten
+    /// leases are among them. Costs a look at every slot.
+    pub fn holders(&self) -> Vec<Holder> {
+        let mut holders: Vec<_> = self
+            .handle
+            .classes
+            .iter()
+            .flat_map(|class| class.get().held().map(|held| Holder::new(class.get().name(), held)))
+            .collect();
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.held));
+        holders
+    }
+
+    /// Gives back what classes have added and nobody uses: grown slabs without a lease, and pageable
+    /// buffers. Returns their bytes; a slab that was leased from at the same moment goes once it comes home.
+    ///
+    /// The pool does so itself after `idle_after`. The slabs that it opened with always stay. Unpinning takes
+    /// milliseconds, in the calling thread.
+    pub fn trim(&self) -> u64 {
+        if !self.handle.shared.is_here() {
+            return 0;
+        }
+        let now = Instant::now();
+        self.handle.classes.iter().map(|class| class.trim(now, true)).sum()
+    }
+
     /// The pool's counts now.
     pub fn stats(&self) -> PoolStats {
-        // In a forked child the lock of the retired slots may be held for ever.
-        let ours = !self.handle.keeper.is_of_another_process();
         let classes = self.handle.classes.iter().copied();
-        let classes: Vec<_> = classes.map(|class| class_stats(class, ours)).collect();
+        let classes: Vec<_> = classes.map(class_stats).collect();
         let shared = &self.handle.shared;
         PoolStats {
             backend: self.backend(),
@@ -217,6 +379,7 @@ impl Pool {
             mapped_bytes: shared.mapped_bytes(),
             stuck_bytes: shared.stuck_bytes(),
             driver_failures: driver_failures(),
+            pageable_bytes: self.handle.classes.iter().map(|class| class.get().pageable_bytes()).sum(),
             classes,
         }
     }
@@ -260,11 +423,12 @@ impl Pool {
     /// the caller's keeps it busy. In a forked child this does nothing: the pool is the parent's.
     pub fn close(&self, timeout: Duration) -> CloseReport {
         let handle = &*self.handle;
-        if handle.keeper.is_of_another_process() {
+        if !handle.shared.is_here() {
             let slabs_left = handle.classes.len();
             let (still_out, in_flight) = (Vec::new(), Vec::new());
             return CloseReport {
                 still_out,
+                holders: Vec::new(),
                 in_flight,
                 quarantined: 0,
                 slabs_left,
@@ -285,6 +449,7 @@ impl Pool {
         let lost = handle.classes.iter().map(|class| u64::from(class.get().census().quarantined));
         CloseReport {
             still_out,
+            holders: self.holders(),
             in_flight,
             quarantined: lost.sum(),
             slabs_left,
@@ -308,26 +473,16 @@ impl Handle {
         }
         slabs_left
     }
-
-    /// How long the last handle's drop waits: only for work that ends by itself, while nobody holds a
-    /// lease or a copy. A process that exits meanwhile takes the driver away under the keeper.
-    fn patience(&self) -> Duration {
-        let held = self.classes.iter().any(|class| {
-            let retired = class.stuck().len();
-            let census = class.get().census();
-            census.leased > 0 || census.quarantined > 0 || census.in_flight as usize > retired
-        });
-        if held || self.keeper.is_current() { Duration::ZERO } else { DROP_WAIT }
-    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.keeper.is_of_another_process() {
+        if !self.shared.is_here() {
             // The parent's: its memory is not here, and its locks may be held by threads that are not.
             return;
         }
-        self.close(self.patience());
+        // What is out, or in flight, keeps its memory and the keeper until it is home.
+        self.close(Duration::ZERO);
         for class in self.classes.iter().rev() {
             class.drop_reference();
         }
@@ -344,28 +499,43 @@ impl fmt::Debug for Pool {
     }
 }
 
-fn class_stats(class: ClassRef, ours: bool) -> ClassStats {
+fn class_stats(class: ClassRef) -> ClassStats {
     let class = class.get();
     // First: it takes the lock under which slots come home, so that none is half counted.
-    let oldest_in_flight = class.oldest_in_flight(ours);
+    let oldest_in_flight = class.oldest_in_flight();
     let (census, high_water) = class.sampled();
+    let events = class.events();
     ClassStats {
         id: class.id(),
         name: class.name(),
         size: class.size(),
         slot_bytes: class.slot_bytes(),
-        slots: class.slots(),
+        slots: census.slots,
+        grown: class.added_slots(),
+        pageable: class.pageable_out(),
         free: census.free,
         leased: census.leased,
         in_flight: census.in_flight,
         quarantined: census.quarantined,
+        waiting: class.waiting(),
         oldest_in_flight,
         high_water,
         leases_total: class.leases_total(),
         landed_total: class.landed_total(),
         misses_total: class.misses_total(),
-        waits_total: class.waits_total(),
-        timeouts_total: class.timeouts_total(),
+        waits_total: events.waits,
+        timeouts_total: events.timeouts,
+        cancelled_total: events.cancelled,
+        waited_total: events.waited,
+        longest_wait: events.longest_wait,
+        spilled_total: events.spilled,
+        pageable_total: events.pageable,
+        grown_total: events.grown,
+        grow_failures_total: events.grow_failures,
+        trimmed_total: events.trimmed,
+        leaks_total: events.leaks,
+        overruns_total: events.overruns,
+        late_writes_total: events.late_writes,
         stale_returns_total: class.stale_returns_total(),
     }
 }
@@ -420,7 +590,5 @@ fn announce(plan: &Plan, startup: &StartupReport) {
     }
 }
 
-/// Longer than copies that run take, shorter than a user takes to wonder.
-const DROP_WAIT: Duration = Duration::from_millis(500);
 /// Enough for a thread that has nothing to do to end, whatever the timeout.
 const JOIN_WAIT: Duration = Duration::from_millis(100);

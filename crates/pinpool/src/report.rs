@@ -1,11 +1,14 @@
 //! What a pool says of its start and of its end.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::class::Held;
 use crate::error::ClassName;
 use crate::memory::BackendKind;
 use crate::slab::StartupTimes;
+use crate::tag::Tag;
 
 /// How a pool came to its memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub struct StartupReport {
 pub struct CloseReport {
     /// Per class with slots out: its name and how many.
     pub still_out: Vec<(ClassName, usize)>,
+    /// Who holds slots: the longest first where the pool keeps track (`track_holders`).
+    pub holders: Vec<Holder>,
     /// The slots of these that no holder has any more, but whose work is not over, the longest first.
     pub in_flight: Vec<StuckSlot>,
     /// How many of the slots that are out are quarantined after failed work: they never come home, and
@@ -52,6 +57,46 @@ pub struct StuckSlot {
     pub age: Duration,
 }
 
+/// A lease that is out, as [`Pool::holders`](crate::Pool::holders) lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Its class.
+    pub class: ClassName,
+    /// Its slot's number within the class.
+    pub slot: u32,
+    /// The name that its holder gave it.
+    pub tag: Option<Arc<str>>,
+    /// For how long it has been held, where the pool keeps track (`track_holders`).
+    pub held: Option<Duration>,
+    /// The system's number of the thread that leased it, where the pool keeps track.
+    pub thread: Option<u32>,
+}
+
+impl Holder {
+    pub(crate) fn new(class: ClassName, held: Held) -> Self {
+        let Held { slot, tag, age, thread, .. } = held;
+        let thread = age.map(|_| thread);
+        Self { class, slot, tag: Tag::name(tag), held: age, thread }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slot {} of '{}' is held", self.slot, self.class)?;
+        if let Some(tag) = &self.tag {
+            write!(f, " by '{tag}'")?;
+        }
+        if let Some(held) = self.held {
+            write!(f, " for {held:.1?}")?;
+        }
+        match self.thread {
+            Some(thread) => write!(f, ", leased by thread {thread}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl CloseReport {
     /// True when every slot came home and all memory was given back.
     pub fn is_complete(&self) -> bool {
@@ -67,6 +112,12 @@ impl fmt::Display for CloseReport {
         write!(f, "{} slabs are not given back", self.slabs_left)?;
         for (class, slots) in &self.still_out {
             write!(f, "; class '{class}': {slots} slots are out")?;
+        }
+        for holder in self.holders.iter().take(STUCK_SHOWN) {
+            write!(f, "; {holder}")?;
+        }
+        if let Some(more) = self.holders.len().checked_sub(STUCK_SHOWN).filter(|more| *more > 0) {
+            write!(f, " and {more} more")?;
         }
         for stuck in self.in_flight.iter().take(STUCK_SHOWN) {
             let StuckSlot { class, slot, age } = stuck;
@@ -85,5 +136,5 @@ impl fmt::Display for CloseReport {
     }
 }
 
-/// Slots that a close report prints; all are in its list.
+/// Holders, and slots in flight, that a close report prints; all are in its lists.
 const STUCK_SHOWN: usize = 4;

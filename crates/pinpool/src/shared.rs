@@ -8,6 +8,7 @@ use crate::attached::AnyFence;
 use crate::bell::Bell;
 use crate::budget::Budget;
 use crate::memory::PageLock;
+use crate::process::Home;
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::wakers::Wakers;
 
@@ -15,6 +16,8 @@ use crate::wakers::Wakers;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) memory: Arc<dyn PageLock>,
+    /// The process whose pool this is.
+    home: Home,
     pub(crate) budget: Budget,
     /// Wakes the keeper.
     pub(crate) bell: Bell,
@@ -37,9 +40,10 @@ struct Mapped {
 }
 
 impl Shared {
-    pub(crate) fn new(memory: Arc<dyn PageLock>, cap: u64) -> Self {
+    pub(crate) fn new(memory: Arc<dyn PageLock>, cap: u64, home: Home) -> Self {
         Self {
             memory,
+            home,
             budget: Budget::new(cap),
             bell: Bell::new(),
             wakers: Wakers::new(),
@@ -48,6 +52,13 @@ impl Shared {
             mapped: Mutex::new(Mapped::default()),
             all_home: Condvar::default(),
         }
+    }
+
+    /// False in a forked child, which has none of the pool's threads, and where any lock may be held
+    /// for ever (I12).
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.home.is_here()
     }
 
     pub(crate) fn slab_opened(&self, bytes: u64) {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use crate::config::Threads;
 use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
-use crate::plan::ClassPlan;
 use crate::shared::Shared;
 use crate::sync::plain::{AtomicUsize, Ordering};
 
@@ -22,6 +21,13 @@ pub(crate) struct Slab {
     /// Bytes whose unpin failed.
     stuck: u64,
     shared: Arc<Shared>,
+}
+
+/// How large a slab is, and how much of it is pinned by one call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlabSize {
+    pub(crate) bytes: usize,
+    pub(crate) chunk_bytes: usize,
 }
 
 /// Why a slab could not be made, and how many bytes the pool had pinned at that moment.
@@ -51,7 +57,7 @@ pub struct StartupTimes {
 impl Slab {
     /// Reserves, populates and, with `pin`, pins. On failure nothing is left.
     pub(crate) fn open(
-        plan: &ClassPlan,
+        size: SlabSize,
         pin: bool,
         threads: Threads,
         shared: &Arc<Shared>,
@@ -59,13 +65,13 @@ impl Slab {
     ) -> Result<Self, SlabFailure> {
         // Read before the half-made slab is dropped and its share is gone.
         let failure = |error| SlabFailure { error, pinned: shared.budget.used() };
-        let bytes = plan.slab_bytes;
+        let SlabSize { bytes, chunk_bytes } = size;
         let start = timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure)?;
         shared.slab_opened(bytes as u64);
         let mut slab = Self {
             region: Region { start, bytes },
-            chunk_bytes: plan.chunk_bytes,
-            pinned: Vec::with_capacity(bytes.div_ceil(plan.chunk_bytes)),
+            chunk_bytes,
+            pinned: Vec::with_capacity(bytes.div_ceil(chunk_bytes)),
             locked: false,
             stuck: 0,
             shared: Arc::clone(shared),
@@ -92,6 +98,16 @@ impl Slab {
     /// Every page is locked in RAM.
     pub(crate) fn is_locked(&self) -> bool {
         self.locked
+    }
+
+    /// Refuses a slab that is not locked beside one that is: a class's slots are all alike.
+    pub(crate) fn locked_as(self, locked: bool) -> Result<Self, SlabFailure> {
+        if self.locked == locked {
+            return Ok(self);
+        }
+        let (bytes, pinned) = (self.region.bytes, self.shared.budget.used());
+        let cause = MemoryCause::Other("a limit lets no more memory be locked");
+        Err(SlabFailure { error: MemoryError { step: MemoryStep::Pin, bytes, cause }, pinned })
     }
 
     /// Where the GPU sees the byte at `offset`.

@@ -12,7 +12,7 @@ pub(crate) struct SlotState {
     /// return from a true one (I14) and, summed over the slots, counts the leases of a class
     /// without a shared counter on the hot path.
     generation: AtomicU64,
-    /// The holder's tag, 0 for none.
+    /// The holder's tag, 0 for none. That of the last holder stays until the next one comes.
     tag: AtomicU32,
     /// Clones of a shared lease, beside the first.
     clones: AtomicU32,
@@ -52,6 +52,9 @@ impl SlotState {
         let generation = self.generation.load(Ordering::Relaxed).wrapping_add(1);
         debug_assert!(generation & 1 == 1, "a slot was handed out twice (I2)");
         debug_assert!(!self.is_used(), "a slot was handed out in flight (I3)");
+        if self.tag.load(Ordering::Relaxed) != 0 {
+            self.tag.store(0, Ordering::Relaxed);
+        }
         self.generation.store(generation, Ordering::Relaxed);
         Generation::low(generation)
     }
@@ -64,9 +67,6 @@ impl SlotState {
         if Generation::low(generation) != held && !crate::seeded::bug("no-generation") {
             return false;
         }
-        if self.tag.load(Ordering::Relaxed) != 0 {
-            self.tag.store(0, Ordering::Relaxed);
-        }
         self.generation.store(generation.wrapping_add(1), Ordering::Relaxed);
         true
     }
@@ -74,6 +74,12 @@ impl SlotState {
     /// How many times this slot was leased, the present lease included.
     pub(crate) fn leases(&self) -> u64 {
         self.generation.load(Ordering::Relaxed).div_ceil(2)
+    }
+
+    /// The present lease, told from others of this slot; `None` while nobody holds it.
+    pub(crate) fn held_lease(&self) -> Option<u64> {
+        let generation = self.generation.load(Ordering::Relaxed);
+        (generation & 1 == 1).then_some(generation)
     }
 
     pub(crate) fn set_tag(&self, tag: u32) {

@@ -33,6 +33,8 @@ pub struct PoolStats {
     /// Driver calls of this process that failed where nobody could be told: events that could not be
     /// destroyed. Of all pools together.
     pub driver_failures: usize,
+    /// Bytes of pageable buffers that stand in for pinned slots, in use or kept for the next time.
+    pub pageable_bytes: u64,
     /// The classes, by rising slot size.
     pub classes: Vec<ClassStats>,
 }
@@ -49,8 +51,12 @@ pub struct ClassStats {
     pub size: usize,
     /// Bytes in one slot.
     pub slot_bytes: usize,
-    /// Slots.
+    /// Slots that there are now: those the pool opened with, grown ones, and pageable buffers in use.
     pub slots: u32,
+    /// Slots of it in slabs that the class added by growing.
+    pub grown: u32,
+    /// Slots of it that are pageable buffers in use.
+    pub pageable: u32,
     /// Slots that can be leased now; of a closed pool, those that came home.
     pub free: u32,
     /// Slots held by leases, whatever work uses them meanwhile.
@@ -60,6 +66,8 @@ pub struct ClassStats {
     pub in_flight: u32,
     /// Slots out of use for good, because nobody knows whether work still touches them.
     pub quarantined: u32,
+    /// Threads and tasks that wait for a slot.
+    pub waiting: usize,
     /// How long the oldest work on a slot has been going on: of copies that somebody holds, of leases
     /// that were dropped before their work was over, and of leases that were told of a use.
     pub oldest_in_flight: Option<Duration>,
@@ -76,6 +84,28 @@ pub struct ClassStats {
     pub waits_total: u64,
     /// Waits that ended without a slot so far.
     pub timeouts_total: u64,
+    /// Tasks that gave up waiting so far.
+    pub cancelled_total: u64,
+    /// Time that waits took so far, over all of them.
+    pub waited_total: Duration,
+    /// The longest wait so far.
+    pub longest_wait: Duration,
+    /// Leases that a slot of a larger class was given for so far (`max_spill`).
+    pub spilled_total: u64,
+    /// Leases that got a pageable buffer so far (`on_empty = "pageable"`).
+    pub pageable_total: u64,
+    /// Slabs added so far (`on_empty = "grow"`).
+    pub grown_total: u64,
+    /// Attempts to add a slab that failed so far.
+    pub grow_failures_total: u64,
+    /// Added slabs taken away so far.
+    pub trimmed_total: u64,
+    /// Leases reported so far as held for longer than `leak_after`.
+    pub leaks_total: u64,
+    /// Canaries found overwritten so far (`debug_checks`): somebody wrote past the end of a slot.
+    pub overruns_total: u64,
+    /// Slots found written while nobody had them so far (`debug_checks`). They are quarantined.
+    pub late_writes_total: u64,
     /// Returns of a slot that was no longer the returner's, ignored. Not zero means a bug.
     pub stale_returns_total: u64,
 }

@@ -1,28 +1,88 @@
-//! Threads that sleep until a slot of their class comes home; it knows the free list, not the slots.
+//! The queue of those who wait for slots of one class, threads and tasks alike; it knows slots as
+//! numbers only.
+//!
+//! # Structure
+//!
+//! ```text
+//! lines   urgent first, then first come first served: [ wants n | got so far | whom to wake ]
+//! settled by ticket: what came of a wait, until its owner fetches it
+//! ```
+//!
+//! # Why it is correct
+//!
+//! * **Nobody barges.** While somebody is in line, every stack of the list is flagged as watched, so
+//!   that a returned slot is not pushed but handed over here, under the lock, to the first in line that
+//!   may have it. A newcomer finds the list empty: it never gets a slot that an earlier waiter could
+//!   have had.
+//! * **No lost wake-up (I9).** Who comes into the line flags the list first and looks into it last, under the
+//!   lock. A slot that was pushed before the flag is found by that look; one that comes after it is
+//!   handed over under the lock, to somebody who is in line by then.
+//! * **One wake for each wait.** Who is served leaves the line in the same step, and is woken once, after
+//!   the lock was let go.
+//! * **Nothing is lost by leaving.** Whoever leaves the line, by a deadline or by being dropped, hands what it
+//!   got to the next in line, under the lock.
+//! * **No deadlock within a class.** Only the first in line gathers slots, until it has all it wants.
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
-use crate::free_list::{FreeList, Pop};
+use crate::foreign::caught;
+use crate::free_list::{FreeList, Pop, Push, Reach};
 use crate::sync::{Condvar, Mutex};
 
-/// The sleepers of one class.
-///
-/// A sleeper holds the lock from its last look to its sleep, and whoever returns a slot to a watched
-/// list takes the lock between its push and its wake. So a push that the sleeper's last look missed
-/// finds the sleeper asleep, and each returned slot wakes one (I9).
-#[derive(Debug)]
+/// Those who wait for slots of one class.
+#[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    /// How many threads are inside `wait`. The list is watched while it is above zero.
-    asleep: Mutex<usize>,
-    ready: Condvar,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Tickets so far.
+    tickets: u64,
+    /// In the order in which they are served. The list is watched while there is one.
+    line: BTreeMap<Ticket, Waiter>,
+    /// What came of waits whose owners have not fetched it yet.
+    settled: HashMap<Ticket, Woken>,
+}
+
+/// A place in the line, kept until the wait is settled or left. Urgent ones sort first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Ticket {
+    patient: bool,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    want: Want,
+    got: Vec<u32>,
+    sleeper: Sleeper,
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Want {
+    pub(crate) count: u32,
+    /// Whose reach includes the reserve is urgent.
+    pub(crate) reach: Reach,
+}
+
+/// Whom to wake.
+#[derive(Debug, Clone)]
+pub(crate) enum Sleeper {
+    Thread(Arc<Condvar>),
+    Task(Waker),
 }
 
 /// Why a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// The caller owns this slot now.
-    Slot(u32),
-    /// The deadline passed and nothing was free at that moment.
+    /// The caller owns these slots now, as many as it wanted.
+    Slots(Vec<u32>),
+    /// The deadline passed.
     TimedOut,
     /// The pool closed.
     Closed,
@@ -30,65 +90,161 @@ pub(crate) enum Woken {
     Hopeless,
 }
 
-impl Waiters {
-    pub(crate) fn new() -> Self {
-        Self { asleep: Mutex::new(0), ready: Condvar::default() }
+/// What is left to do once the lock was let go.
+#[derive(Debug, Default)]
+#[must_use = "sleepers are woken, and slots of a closed list are counted home"]
+pub(crate) struct Handed {
+    sleepers: Vec<Sleeper>,
+    /// Of waits that ended otherwise. A waker's destructor is foreign code (I17).
+    awake: Vec<Sleeper>,
+    /// Slots that a closed list did not take: they stay the caller's.
+    pub(crate) homeless: Vec<u32>,
+}
+
+impl Handed {
+    /// Wakes whoever was served. Called without a lock: it may call the system, or foreign code.
+    pub(crate) fn wake(self) -> Vec<u32> {
+        self.awake.into_iter().for_each(|sleeper| {
+            let _ = caught(|| drop(sleeper));
+        });
+        if !crate::seeded::bug("lost-wake") {
+            self.sleepers.into_iter().for_each(Sleeper::wake);
+        }
+        self.homeless
     }
 
-    /// Sleeps until a slot is free, the deadline passes or the list closes. `announced` is called
-    /// once the list is watched, without a lock: what comes home later wakes this sleeper. Once
-    /// `hopeless` is true, and [`Self::wake_all`] was called, nobody sleeps.
-    pub(crate) fn wait<M>(
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.sleepers.append(&mut other.sleepers);
+        self.awake.append(&mut other.awake);
+        self.homeless.append(&mut other.homeless);
+    }
+}
+
+impl Sleeper {
+    fn wake(self) {
+        match self {
+            Self::Thread(ready) => ready.notify_one(),
+            Self::Task(waker) => {
+                if caught(|| waker.wake()).is_none() {
+                    tracing::error!("a waker panicked");
+                }
+            }
+        }
+    }
+}
+
+impl Waiters {
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.lock().line.len()
+    }
+
+    /// Gets in line, unless there is enough to have at once, or nothing ever will be. After an `Ok`
+    /// whoever returns a slot serves this waiter in its turn.
+    pub(crate) fn enter<M>(
         &self,
         list: &FreeList<M>,
-        deadline: Option<Instant>,
-        announced: impl FnOnce(),
+        want: Want,
+        sleeper: Sleeper,
         hopeless: impl Fn() -> bool,
-    ) -> Woken {
-        let mut asleep = self.asleep.lock();
-        if *asleep == 0 {
+    ) -> (Result<Ticket, Woken>, Handed) {
+        let mut queue = self.queue.lock();
+        let mut handed = Handed::default();
+        if queue.line.is_empty() {
             list.watch();
         }
-        *asleep += 1;
-        drop(asleep);
-        announced();
-        let mut asleep = self.asleep.lock();
-        let mut timed_out = false;
-        let woken = loop {
-            match list.pop() {
-                Pop::Slot { slot, .. } => break Woken::Slot(slot),
-                Pop::Closed => break Woken::Closed,
-                Pop::Empty if timed_out => break Woken::TimedOut,
-                Pop::Empty if hopeless() => break Woken::Hopeless,
-                Pop::Empty => timed_out = self.ready.wait(&mut asleep, deadline),
-            }
-        };
-        *asleep -= 1;
-        if *asleep == 0 {
-            list.unwatch();
+        queue.tickets += 1;
+        let ticket = Ticket { patient: !want.reach.reserve, number: queue.tickets };
+        queue.line.insert(ticket, Waiter { want, got: Vec::new(), sleeper });
+        let closed = queue.serve(list, &mut handed) == Pop::Closed;
+        if let Some(woken) = queue.settled.remove(&ticket) {
+            // Whoever is awake already needs no waking: nobody else was in line for these slots.
+            handed.awake.append(&mut handed.sleepers);
+            return (Err(woken), handed);
         }
+        if closed || hopeless() {
+            queue.withdraw(list, ticket, &mut handed);
+            return (Err(if closed { Woken::Closed } else { Woken::Hopeless }), handed);
+        }
+        (Ok(ticket), handed)
+    }
+
+    /// Sleeps until the wait is settled or the deadline passes. The thread's own `ready` was entered.
+    pub(crate) fn sleep<M>(
+        &self,
+        list: &FreeList<M>,
+        ticket: Ticket,
+        ready: &Condvar,
+        deadline: Option<Instant>,
+    ) -> (Woken, Handed) {
+        let mut queue = self.queue.lock();
+        let mut handed = Handed::default();
+        loop {
+            if let Some(woken) = queue.settled.remove(&ticket) {
+                return (woken, handed);
+            }
+            if ready.wait(&mut queue, deadline) {
+                let woken = queue.settled.remove(&ticket).unwrap_or(Woken::TimedOut);
+                queue.withdraw(list, ticket, &mut handed);
+                return (woken, handed);
+            }
+        }
+    }
+
+    /// What came of a task's wait; else `waker` is woken when it is settled.
+    pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Woken> {
+        // Cloning a waker and dropping one is foreign code (I17).
+        let fresh = Sleeper::Task(waker.clone());
+        let mut queue = self.queue.lock();
+        let woken = queue.settled.remove(&ticket);
+        let waiter = queue.line.get_mut(&ticket);
+        let old = waiter.map(|waiter| std::mem::replace(&mut waiter.sleeper, fresh));
+        drop(queue);
+        drop(old);
         woken
     }
 
-    /// Wakes one sleeper, if there is one, after a slot was pushed.
-    pub(crate) fn wake_one(&self) {
-        if crate::seeded::bug("lost-wake") {
-            return;
+    /// Leaves the line, and hands on what this waiter got.
+    pub(crate) fn leave<M>(&self, list: &FreeList<M>, ticket: Ticket) -> Handed {
+        let mut queue = self.queue.lock();
+        let mut handed = Handed::default();
+        if let Some(Woken::Slots(slots)) = queue.settled.remove(&ticket) {
+            slots.into_iter().for_each(|slot| queue.give(list, slot, &mut handed));
         }
-        let asleep = self.asleep.lock();
-        if *asleep > 0 {
-            self.ready.notify_one();
-        }
+        queue.withdraw(list, ticket, &mut handed);
+        handed
     }
 
-    /// Wakes all sleepers.
-    pub(crate) fn wake_all(&self) {
-        // Taken once: no sleeper is between its last look and its sleep then.
-        drop(self.asleep.lock());
-        self.ready.notify_all();
+    /// Hands a returned slot to the first in line that may have it, else to the list.
+    pub(crate) fn give<M>(&self, list: &FreeList<M>, slot: u32) -> Handed {
+        let mut handed = Handed::default();
+        self.queue.lock().give(list, slot, &mut handed);
+        handed
     }
 
-    /// Closes the list while no sleeper is between its last look and its sleep, then wakes all.
+    /// Lets `open` add slots to the list, and hands them to whoever is in line.
+    pub(crate) fn open<M>(&self, list: &FreeList<M>, open: impl FnOnce() -> bool) -> (bool, Handed) {
+        let mut queue = self.queue.lock();
+        let mut handed = Handed::default();
+        let opened = open();
+        if opened {
+            let _ = queue.serve(list, &mut handed);
+        }
+        (opened, handed)
+    }
+
+    /// Ends the waits that `hopeless` holds for: no slot can come home any more.
+    pub(crate) fn despair<M>(
+        &self,
+        list: &FreeList<M>,
+        hopeless: impl Fn(Want) -> bool,
+    ) -> Handed {
+        let mut handed = Handed::default();
+        self.queue.lock().dismiss(list, &Woken::Hopeless, hopeless, &mut handed);
+        handed
+    }
+
+    /// Closes the list and ends every wait.
     ///
     /// `count` is told the free slots that were taken out, before a second closer can get past the
     /// lock. Its answer is returned, or `None` if the list was closed before.
@@ -96,86 +252,95 @@ impl Waiters {
         &self,
         list: &FreeList<M>,
         count: impl FnOnce(u32) -> R,
-    ) -> Option<R> {
-        let asleep = self.asleep.lock();
+    ) -> (Option<R>, Handed) {
+        let mut queue = self.queue.lock();
         let counted = list.close().map(count);
-        drop(asleep);
-        self.ready.notify_all();
-        counted
+        let mut handed = Handed::default();
+        queue.dismiss(list, &Woken::Closed, |_| true, &mut handed);
+        (counted, handed)
+    }
+}
+
+impl Queue {
+    /// Hands out what is free to those in line, until there is no more or nobody. Says what the list
+    /// said last.
+    fn serve<M>(&mut self, list: &FreeList<M>, handed: &mut Handed) -> Pop {
+        loop {
+            // What the first may have is all that anybody may: the urgent, who may have more, are first.
+            let Some((_, first)) = self.line.first_key_value() else { return Pop::Empty };
+            match list.pop_within(first.want.reach) {
+                Pop::Slot { slot, .. } => self.give(list, slot, handed),
+                nothing => return nothing,
+            }
+        }
+    }
+
+    /// Hands a slot to the first in line if it may have it, else to the list.
+    fn give<M>(&mut self, list: &FreeList<M>, slot: u32, handed: &mut Handed) {
+        let bay = list.bay_of(slot);
+        let first = self.line.first_entry();
+        let Some(mut first) = first.filter(|first| list.is_within(bay, first.get().want.reach))
+        else {
+            if list.push_unwanted(slot) == Push::Closed {
+                handed.homeless.push(slot);
+            }
+            return;
+        };
+        let waiter = first.get_mut();
+        waiter.got.push(slot);
+        if waiter.got.len() < waiter.want.count as usize {
+            return;
+        }
+        let ticket = *first.key();
+        if let Some(Waiter { got, sleeper, .. }) = self.remove(list, ticket) {
+            self.settled.insert(ticket, Woken::Slots(got));
+            handed.sleepers.push(sleeper);
+        }
+    }
+
+    /// Takes somebody out of the line.
+    fn remove<M>(&mut self, list: &FreeList<M>, ticket: Ticket) -> Option<Waiter> {
+        let removed = self.line.remove(&ticket);
+        if removed.is_some() && self.line.is_empty() {
+            list.unwatch();
+        }
+        removed
+    }
+
+    /// Takes somebody out of the line who gives up, and hands on what it got.
+    fn withdraw<M>(&mut self, list: &FreeList<M>, ticket: Ticket, handed: &mut Handed) {
+        let Some(Waiter { got, sleeper, .. }) = self.remove(list, ticket) else { return };
+        handed.awake.push(sleeper);
+        got.into_iter().for_each(|slot| self.give(list, slot, handed));
+    }
+
+    /// Ends the waits in line that `ended` holds for.
+    fn dismiss<M>(
+        &mut self,
+        list: &FreeList<M>,
+        why: &Woken,
+        ended: impl Fn(Want) -> bool,
+        handed: &mut Handed,
+    ) {
+        if self.line.is_empty() {
+            return;
+        }
+        let mut left = Vec::new();
+        let (over, line) = std::mem::take(&mut self.line)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(_, waiter)| ended(waiter.want));
+        self.line = line;
+        for (ticket, Waiter { got, sleeper, .. }) in over {
+            self.settled.insert(ticket, why.clone());
+            handed.sleepers.push(sleeper);
+            left.extend(got);
+        }
+        if self.line.is_empty() {
+            list.unwatch();
+        }
+        left.into_iter().for_each(|slot| self.give(list, slot, handed));
     }
 }
 
 #[cfg(all(test, loom))]
-mod models {
-    use loom::sync::Arc;
-
-    use super::*;
-    use crate::free_list::Push;
-
-    /// What `Class::give_back` does.
-    fn give_back(list: &FreeList<()>, waiters: &Waiters, slot: u32) {
-        if list.push(slot) == Push::Waited {
-            assert_eq!(list.push_waited(slot), Push::Free);
-            waiters.wake_one();
-        }
-    }
-
-    /// One slot out, one sleeper, one return: the sleeper always gets it. A lost wake-up would be a
-    /// deadlock, which loom reports.
-    #[test]
-    fn a_return_reaches_a_sleeper() {
-        loom::model(|| {
-            let shared = Arc::new((FreeList::new(1, 1, || ()).expect("memory"), Waiters::new()));
-            let Pop::Slot { slot, .. } = shared.0.pop() else { unreachable!("one is free") };
-            let sleeper = {
-                let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || shared.1.wait(&shared.0, None, || (), || false))
-            };
-            give_back(&shared.0, &shared.1, slot);
-            assert_eq!(sleeper.join().ok(), Some(Woken::Slot(slot)));
-        });
-    }
-
-    /// Two slots out, two sleepers, two returns from one thread: both sleepers get one.
-    #[test]
-    fn two_returns_reach_two_sleepers() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(2);
-        model.check(|| {
-            let shared = Arc::new((FreeList::new(2, 1, || ()).expect("memory"), Waiters::new()));
-            let taken: Vec<u32> = (0..2)
-                .map(|_| match shared.0.pop() {
-                    Pop::Slot { slot, .. } => slot,
-                    other => unreachable!("two are free, got {other:?}"),
-                })
-                .collect();
-            let sleepers: Vec<_> = (0..2)
-                .map(|_| {
-                    let shared = Arc::clone(&shared);
-                    loom::thread::spawn(move || shared.1.wait(&shared.0, None, || (), || false))
-                })
-                .collect();
-            for slot in taken {
-                give_back(&shared.0, &shared.1, slot);
-            }
-            let mut got: Vec<_> = sleepers.into_iter().map(|sleeper| sleeper.join().ok()).collect();
-            got.sort_by_key(|woken| matches!(woken, Some(Woken::Slot(1))));
-            assert_eq!(got, [Some(Woken::Slot(0)), Some(Woken::Slot(1))]);
-        });
-    }
-
-    /// Close wakes a sleeper, whenever it comes.
-    #[test]
-    fn close_wakes_a_sleeper() {
-        loom::model(|| {
-            let shared = Arc::new((FreeList::new(1, 1, || ()).expect("memory"), Waiters::new()));
-            assert!(matches!(shared.0.pop(), Pop::Slot { .. }));
-            let sleeper = {
-                let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || shared.1.wait(&shared.0, None, || (), || false))
-            };
-            assert_eq!(shared.1.close(&shared.0, |taken| taken), Some(0));
-            assert_eq!(sleeper.join().ok(), Some(Woken::Closed));
-        });
-    }
-}
+mod models;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Class;
 use crate::error::{Error, Exhausted, LeaseError, is_told};
+use crate::free_list::{BayId, Reach};
 use crate::slot::SlotState;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,6 +13,16 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub(super) struct Counters {
     pub(super) waits: AtomicU64,
     pub(super) timeouts: AtomicU64,
+    pub(super) cancelled: AtomicU64,
+    /// Time that finished waits took, together and the longest, in nanoseconds.
+    waited: AtomicU64,
+    longest: AtomicU64,
+    /// Leases that a larger class's slots were taken for.
+    pub(super) spilled: AtomicU64,
+    pub(super) leaks: AtomicU64,
+    /// When a miss was last logged, in milliseconds since the counts began; 0 for never.
+    told: AtomicU64,
+    start: Started,
     /// Slots that went into flight, and those that came out of it.
     departed: AtomicU64,
     landed: AtomicU64,
@@ -20,9 +31,29 @@ pub(super) struct Counters {
     stale_returns: AtomicU64,
 }
 
+/// When the counts began.
+#[derive(Debug)]
+struct Started(Instant);
+
+impl Default for Started {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Counters {
+    /// A wait is over.
+    pub(super) fn waited(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.waited.fetch_add(nanos, Ordering::Relaxed);
+        self.longest.fetch_max(nanos, Ordering::Relaxed);
+    }
+}
+
 /// The counts of one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Census {
+    pub(crate) slots: u32,
     pub(crate) free: u32,
     pub(crate) in_flight: u32,
     pub(crate) quarantined: u32,
@@ -32,10 +63,35 @@ pub(crate) struct Census {
 impl Class {
     #[cold]
     #[inline(never)]
-    pub(super) fn miss(&self) -> LeaseError {
-        self.list.count_miss();
-        self.raise_high_water(self.slots - self.quarantined());
-        LeaseError::Exhausted(self.exhausted())
+    pub(crate) fn miss(&self) -> LeaseError {
+        let misses = self.list.count_miss();
+        self.raise_high_water((self.slots_now() - self.list.free_in(BayId::RESERVE)).saturating_sub(self.quarantined()));
+        if self.added.want() {
+            self.shared.bell.ring();
+        }
+        let exhausted = self.exhausted();
+        // Powers of ten, and not more than one a second: a pool that is too small must be seen and
+        // must not fill a log.
+        if misses.ilog10() != (misses - 1).checked_ilog10().unwrap_or(u32::MAX) {
+            self.tell_miss(&exhausted);
+        }
+        LeaseError::Exhausted(exhausted)
+    }
+
+    fn tell_miss(&self, exhausted: &Exhausted) {
+        let now = self.counters.start.0.elapsed().as_millis();
+        let now = u64::try_from(now).unwrap_or(u64::MAX).max(1);
+        let told = self.counters.told.load(Ordering::Relaxed);
+        if told != 0 && now - told.min(now) < TELL_MS {
+            return;
+        }
+        // One of those who come at once tells.
+        let mine =
+            self.counters.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed);
+        if mine.is_ok() {
+            let misses = self.misses_total();
+            tracing::warn!(misses, "{exhausted}; counted in misses_total, told rarely");
+        }
     }
 
     pub(super) fn exhausted(&self) -> Exhausted {
@@ -43,10 +99,31 @@ impl Class {
             class: self.id,
             name: self.name,
             slot_bytes: self.slot_bytes,
-            slots: self.slots,
+            slots: self.slots_now(),
             in_flight: self.in_flight(),
             quarantined: self.quarantined(),
+            reserved: self.list.free_in(BayId::RESERVE),
+            waiting: clamp(self.waiting() as u64, u32::MAX),
+            oldest: self.oldest_holder(),
         }
+    }
+
+    /// Slots that there are now: those of the first slab and of added ones, and pageable buffers in use.
+    pub(crate) fn slots_now(&self) -> u32 {
+        self.first_slab + self.added.present() + self.pageable_out()
+    }
+
+    /// Pageable buffers in use.
+    pub(crate) fn pageable_out(&self) -> u32 {
+        let slots = self.list.slots_of(self.list.pageable());
+        self.added.pageable_out(self.list.free_in(self.list.pageable()), slots.end - slots.start)
+    }
+
+    /// The most slots that somebody with this reach can ever get.
+    pub(super) fn available(&self, reach: Reach) -> u32 {
+        let lost = self.quarantined();
+        let reserve = if reach.reserve { 0 } else { self.reserve };
+        (self.first_slab + self.added.most()).saturating_sub(lost).saturating_sub(reserve)
     }
 
     #[cold]
@@ -80,26 +157,30 @@ impl Class {
         let read = || {
             let landed = self.counters.landed.load(Ordering::Acquire);
             let quarantined = self.quarantined();
-            let list = self.list.census();
+            let list = self.list.census(Reach::PINNED);
+            let slots = self.slots_now();
             let departed = self.counters.departed.load(Ordering::Acquire);
-            (list, departed, landed, quarantined, self.lifetime.still_out())
+            (list, slots, departed, landed, quarantined, self.lifetime.still_out())
         };
         let mut last = read();
         for _ in 0..CENSUS_TRIES {
             let now = read();
             // Between the closing of the list and the counting of what was in it nobody knows.
-            let closing = now.4.is_none() && self.list.is_closed();
+            let closing = self.list.is_closed() && (now.5.is_none() || self.added.is_open());
             if now == last && !closing {
                 break;
             }
             last = now;
         }
-        let ((free, _), departed, landed, quarantined, still_out) = last;
+        let ((free, _), slots, departed, landed, quarantined, still_out) = last;
         // What is home of a closed class is in no list.
-        let free = still_out.map_or(free, |out| self.slots - out.min(self.slots));
-        let free = free.min(self.slots - quarantined);
-        let in_flight = clamp(departed.saturating_sub(landed), self.slots - quarantined - free);
-        Census { free, in_flight, quarantined, leased: self.slots - quarantined - free - in_flight }
+        let free = still_out.map_or(free, |out| self.first_slab - out.min(self.first_slab));
+        // A lost slot keeps its slab, so that there are as many slots.
+        let slots = slots.max(quarantined);
+        let free = free.min(slots - quarantined);
+        let in_flight = clamp(departed.saturating_sub(landed), slots - quarantined - free);
+        let leased = slots - quarantined - free - in_flight;
+        Census { slots, free, in_flight, quarantined, leased }
     }
 
     /// The counts, and the high-water mark after they were sampled.
@@ -121,29 +202,36 @@ impl Class {
 
     /// A slot in flight whose work may never be over is never used again (I11).
     pub(crate) fn quarantine(&self, slot: u32, error: &Error) {
-        // First: a slot in between counts as leased, never twice.
-        self.land();
-        let count = self.counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
-        if self.is_lost() {
-            self.waiters.wake_all();
-        }
-        // It may have been the last that the keeper stayed for.
-        self.shared.bell.ring();
+        let count = self.lose();
         if is_told(count as usize) {
             tracing::error!(%error, class = %self.name, slot, count, "slot quarantined");
         }
+    }
+
+    /// Takes a slot in flight out of use. Returns how many are by now.
+    pub(super) fn lose(&self) -> u32 {
+        // First: a slot in between counts as leased, never twice.
+        self.land();
+        let count = self.counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
+        // Nobody else's slot is in a wait that is given up: none was free.
+        let despaired = self.waiters.despair(&self.list, |want| self.available(want.reach) < want.count);
+        let homeless = despaired.wake();
+        debug_assert!(homeless.is_empty(), "an open list takes its slots");
+        // It may have been the last that the keeper stayed for.
+        self.shared.bell.ring();
+        count
     }
 
     /// Slots in flight: by holders of copies, and retired ones.
     pub(super) fn in_flight(&self) -> u32 {
         let landed = self.counters.landed.load(Ordering::Acquire);
         let departed = self.counters.departed.load(Ordering::Acquire);
-        clamp(departed.saturating_sub(landed), self.slots)
+        clamp(departed.saturating_sub(landed), self.list.slots())
     }
 
-    /// Every slot is quarantined: none can be leased any more.
+    /// Every slot that there can be is quarantined: none can be leased any more.
     pub(super) fn is_lost(&self) -> bool {
-        self.quarantined() >= self.slots
+        self.quarantined() >= self.first_slab + self.added.most()
     }
 
     /// Some slot was in flight once.
@@ -151,14 +239,14 @@ impl Class {
         self.counters.departed.load(Ordering::Relaxed) > 0
     }
 
-    /// How long the longest use of a slot has been going on. `ours` is false in a forked child, where
-    /// the lock of the retired slots may be held for ever.
-    pub(crate) fn oldest_in_flight(&self, ours: bool) -> Option<Duration> {
+    /// How long the longest use of a slot has been going on.
+    pub(crate) fn oldest_in_flight(&self) -> Option<Duration> {
         let now = Instant::now();
         // First: fences move from slots to lines meanwhile, and never back.
         let attached = self.list.metas().filter_map(SlotState::used_since).min();
         let attached = attached.map(|since| now.saturating_duration_since(since));
-        let sorted = if ours { self.reclaim.oldest(now) } else { None };
+        // In a forked child the lock of the retired slots may be held for ever (I12).
+        let sorted = if self.shared.is_here() { self.reclaim.oldest(now) } else { None };
         attached.max(sorted)
     }
 
@@ -180,17 +268,57 @@ impl Class {
         self.list.misses()
     }
 
-    pub(crate) fn waits_total(&self) -> u64 {
-        self.counters.waits.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn timeouts_total(&self) -> u64 {
-        self.counters.timeouts.load(Ordering::Relaxed)
-    }
-
     /// Slots that are out, once the class is closed.
     pub(crate) fn still_out(&self) -> usize {
-        self.lifetime.still_out().unwrap_or(self.slots) as usize
+        let out = self.lifetime.still_out().unwrap_or(self.first_slab);
+        (out + self.added.still_out()) as usize
+    }
+
+    /// The counts of one class for [`ClassStats`](crate::ClassStats) that are not about slots at one
+    /// instant.
+    pub(crate) fn events(&self) -> Events {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (counters, added) = (&self.counters, &self.added.counts);
+        let (overruns, late_writes) = self.wash.found();
+        Events {
+            waits: load(&counters.waits),
+            timeouts: load(&counters.timeouts),
+            cancelled: load(&counters.cancelled),
+            waited: Duration::from_nanos(load(&counters.waited)),
+            longest_wait: Duration::from_nanos(load(&counters.longest)),
+            spilled: load(&counters.spilled),
+            leaks: load(&counters.leaks),
+            grown: load(&added.grown),
+            grow_failures: load(&added.grow_failures),
+            trimmed: load(&added.trimmed),
+            pageable: load(&added.pageable),
+            overruns,
+            late_writes,
+        }
+    }
+
+    /// A lease of this class took a larger class's slot.
+    pub(crate) fn count_spill(&self) {
+        self.counters.spilled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A lease was reported as held for too long.
+    pub(crate) fn count_leak(&self) -> u64 {
+        self.counters.leaks.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn added_slots(&self) -> u32 {
+        self.added.present()
+    }
+
+    pub(crate) fn pageable_bytes(&self) -> u64 {
+        self.added.pageable_bytes()
+    }
+
+    /// Threads and tasks that wait for a slot.
+    pub(crate) fn waiting(&self) -> usize {
+        // The lock is for those who wait; a miss of a class that nobody waits for must not meet others.
+        if self.is_waited() && self.shared.is_here() { self.waiters.len() } else { 0 }
     }
 
     /// Returns that were ignored because the slot was not the caller's any more.
@@ -204,5 +332,25 @@ fn clamp(count: u64, max: u32) -> u32 {
     u32::try_from(count).unwrap_or(max).min(max)
 }
 
+/// What has happened to a class so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Events {
+    pub(crate) waits: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) waited: Duration,
+    pub(crate) longest_wait: Duration,
+    pub(crate) spilled: u64,
+    pub(crate) leaks: u64,
+    pub(crate) grown: u64,
+    pub(crate) grow_failures: u64,
+    pub(crate) trimmed: u64,
+    pub(crate) pageable: u64,
+    pub(crate) overruns: u64,
+    pub(crate) late_writes: u64,
+}
+
+/// Between two lines about misses.
+const TELL_MS: u64 = 1000;
 /// Readings before `census` settles for the last one.
 const CENSUS_TRIES: usize = 64;

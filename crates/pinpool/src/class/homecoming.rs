@@ -1,34 +1,33 @@
-//! How retired slots of a class come home: into the free list, to a closed class's count, or into
-//! quarantine; and what follows once no lock is held.
+//! How retired slots of a class come home: to who waits, into the free list, to be washed, to a closed
+//! class's count, or into quarantine; and what follows once no lock is held.
 
 use super::ClassRef;
-use crate::attached::{AnyFence, Attached};
+use crate::attached::AnyFence;
 use crate::error::Error;
-use crate::free_list::{Pop, Push};
+use crate::free_list::{Pop, Push, Reach};
 use crate::reclaim::Home;
 use crate::slot::SlotState;
+use crate::waiters::Handed;
 
 /// One pass over the retired slots of a class.
 pub(super) struct Homecoming {
     class: ClassRef,
-    /// The pass is for one slot, and ends with it.
-    wants: bool,
+    /// The pass is for one slot within this reach, and ends with it.
+    wants: Option<Reach>,
     pub(super) found: Option<u32>,
-    /// Slots that went home while somebody waited.
-    wakes: u32,
-    /// Slots of a closed class.
-    arrived: u32,
+    /// What is left to do for slots that went home while somebody waited.
+    handed: Handed,
 }
 
 impl Homecoming {
     /// For all that is complete.
     pub(super) fn new(class: ClassRef) -> Self {
-        Self { class, wants: false, found: None, wakes: 0, arrived: 0 }
+        Self { class, wants: None, found: None, handed: Handed::default() }
     }
 
     /// For one slot.
-    pub(super) fn of_one(class: ClassRef) -> Self {
-        Self { wants: true, ..Self::new(class) }
+    pub(super) fn of_one(class: ClassRef, reach: Reach) -> Self {
+        Self { wants: Some(reach), ..Self::new(class) }
     }
 }
 
@@ -37,19 +36,23 @@ impl Home for Homecoming {
         self.class.get().slot_state(slot)
     }
 
-    fn settle(&mut self, slot: u32, last: &Attached) {
+    fn settle(&mut self, slot: u32, shard: u32) {
         let class = self.class.get();
+        if class.wash.is_needed() {
+            // It stays in flight until it is washed.
+            class.wash.add(slot);
+            return;
+        }
         // A pass for one slot takes it from its own shard at once.
-        let pushed =
-            if self.wants { class.list.push(slot) } else { class.list.push_for(last.shard, slot) };
-        let pushed = match pushed {
-            Push::Waited => {
-                self.wakes += 1;
-                class.list.push_waited(slot)
-            }
-            done => done,
+        let pushed = match self.wants {
+            Some(_) => class.list.push(slot),
+            None => class.list.push_for(shard, slot),
         };
-        self.arrived += u32::from(pushed == Push::Closed);
+        match pushed {
+            Push::Free => {}
+            Push::Waited => self.handed.append(class.waiters.give(&class.list, slot)),
+            Push::Closed => self.handed.homeless.push(slot),
+        }
         // Last: who finds nothing in flight finds the slot in the list.
         class.land();
     }
@@ -63,19 +66,14 @@ impl Home for Homecoming {
         for fence in fences {
             class.shared.recycle(fence);
         }
-        for _ in 0..std::mem::take(&mut self.wakes) {
-            class.waiters.wake_one();
-        }
-        for _ in 0..std::mem::take(&mut self.arrived) {
-            self.class.arrive();
-        }
+        self.class.settle_handed(std::mem::take(&mut self.handed));
     }
 
     fn enough(&mut self) -> bool {
-        if !self.wants || self.found.is_some() {
-            return self.wants;
-        }
-        if let Pop::Slot { slot, .. } = self.class.get().list.pop() {
+        let Some(reach) = self.wants.filter(|_| self.found.is_none()) else {
+            return self.wants.is_some();
+        };
+        if let Pop::Slot { slot, .. } = self.class.get().list.pop_within(reach) {
             self.found = Some(slot);
         }
         self.found.is_some()

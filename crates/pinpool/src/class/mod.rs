@@ -1,17 +1,22 @@
 //! One size class: its slab, free list, retired slots, waiters and counters, and the pointer by which
 //! leases, the pool and its keeper share it.
 
+mod added;
 mod counts;
+mod holders;
 mod homecoming;
 #[cfg(all(test, shuttle))]
 mod models;
+mod waiting;
+mod wash;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::config::{OnEmpty, Threads};
 use crate::error::{ClassName, LeaseError};
-use crate::free_list::{FreeList, Pop, Push};
+use crate::free_list::{FreeList, Layout, Pop, Push, Reach};
 use crate::lifetime::Lifetime;
 use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep};
 use crate::plan::ClassPlan;
@@ -20,11 +25,16 @@ use crate::shared::Shared;
 use crate::size_class::ClassId;
 use crate::slab::Slab;
 use crate::slot::{Generation, SlotState};
-use crate::sync::{Mutex, Ordering};
-use crate::waiters::{Waiters, Woken};
+use crate::sync::Mutex;
+use crate::waiters::{Handed, Waiters};
 
+use added::Added;
 use counts::Counters;
+pub(crate) use holders::Held;
+use holders::Holders;
 use homecoming::Homecoming;
+pub(crate) use waiting::Waiting;
+use wash::Wash;
 
 /// One size class. Never moved, and freed by its [`Lifetime`] only.
 #[derive(Debug)]
@@ -32,8 +42,22 @@ pub(crate) struct Class {
     list: FreeList<SlotState>,
     reclaim: Reclaim,
     base: NonNull<u8>,
+    /// Bytes from one slot to the next.
+    stride_bytes: usize,
     slot_bytes: usize,
-    slots: u32,
+    /// Slots on the first slab. Those from here on are elsewhere.
+    first_slab: u32,
+    /// Slots up to here are handed out with nothing more to do: all of the first slab, or none.
+    plain_slots: u32,
+    wash: Wash,
+    added: Added,
+    holders: Option<Holders>,
+    on_empty: OnEmpty,
+    max_spill: u32,
+    reserve: u32,
+    /// How the first slab was made, for those that are added.
+    pins: bool,
+    threads: Threads,
     id: ClassId,
     locked: bool,
     device_accessible: bool,
@@ -48,17 +72,35 @@ pub(crate) struct Class {
     shared: Arc<Shared>,
 }
 
+/// What all classes of a pool are made with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Making {
+    /// Slabs are pinned.
+    pub(crate) pins: bool,
+    /// Threads that touch a slab's memory.
+    pub(crate) threads: Threads,
+    /// Holders are kept track of.
+    pub(crate) tracks: bool,
+}
+
 /// The records of a class's slots, made before its memory is pinned.
 pub(crate) struct Slots(FreeList<SlotState>);
 
 impl Slots {
-    /// Records for `count` free slots.
-    pub(crate) fn new(count: u32) -> Result<Self, MemoryError> {
-        FreeList::new(count, shard_count(), SlotState::new).map(Self).map_err(|_| MemoryError {
+    /// Records for all slots that a class may come to have.
+    pub(crate) fn new(plan: &ClassPlan) -> Result<Self, MemoryError> {
+        let layout = Self::layout(plan);
+        FreeList::new(layout, shard_count(), SlotState::new).map(Self).map_err(|_| MemoryError {
             step: MemoryStep::Reserve,
-            bytes: count as usize * FreeList::<SlotState>::NODE_BYTES,
+            bytes: layout.slots() as usize * FreeList::<SlotState>::NODE_BYTES,
             cause: MemoryCause::Other("no memory for the records of its slots"),
         })
+    }
+
+    fn layout(plan: &ClassPlan) -> Layout {
+        let (slabs, slab_slots) = plan.grow.as_ref().map_or((0, 0), |grow| (grow.slabs, grow.by));
+        let (reserve, pageable) = (plan.reserve, plan.pageable_max);
+        Layout { regular: plan.count - reserve, reserve, slabs, slab_slots, pageable }
     }
 }
 
@@ -82,25 +124,50 @@ unsafe impl Sync for ClassRef {}
 
 impl ClassRef {
     /// Puts a class over an open slab.
-    pub(crate) fn new(id: ClassId, plan: &ClassPlan, slab: Slab, slots: Slots) -> Self {
+    pub(crate) fn new(
+        id: ClassId,
+        plan: &ClassPlan,
+        making: Making,
+        slab: Slab,
+        slots: Slots,
+    ) -> Self {
+        let wash = Wash::new(plan, slots.0.slots());
+        let plain = !making.tracks && !wash.checks();
+        let lifetime = Lifetime::new(plan.count);
+        if plan.pageable_max > 0 {
+            lifetime.hold();
+        }
         let class = Box::new(Class {
-            list: slots.0,
             reclaim: Reclaim::new(),
             base: slab.base(),
+            stride_bytes: plan.stride_bytes,
             slot_bytes: plan.slot_bytes,
-            slots: plan.count,
+            first_slab: plan.count,
+            plain_slots: if plain { plan.count } else { 0 },
+            wash,
+            added: Added::new(plan),
+            holders: making.tracks.then(|| Holders::new(slots.0.slots())),
+            on_empty: plan.on_empty,
+            max_spill: plan.max_spill,
+            reserve: plan.reserve,
+            pins: making.pins,
+            threads: making.threads,
+            list: slots.0,
             id,
             locked: slab.is_locked(),
             device_accessible: slab.device_address(0).is_some(),
             backend: slab.shared().memory.kind(),
             name: ClassName::new(&plan.name),
             size: plan.size,
-            waiters: Waiters::new(),
+            waiters: Waiters::default(),
             counters: Counters::default(),
-            lifetime: Lifetime::new(plan.count),
+            lifetime,
             shared: Arc::clone(slab.shared()),
             slab: Mutex::new(Some(slab)),
         });
+        if class.wash.is_needed() {
+            (0..plan.count).for_each(|slot| class.prepare(class.slot_ptr(slot)));
+        }
         Self(NonNull::from(Box::leak(class)))
     }
 
@@ -111,13 +178,18 @@ impl ClassRef {
         unsafe { self.0.as_ref() }
     }
 
+    /// Whether both are the same class.
+    pub(crate) fn is(self, other: Self) -> bool {
+        self.0 == other.0
+    }
+
     /// Gives a slot back, now or once its fences are complete. The caller owned it, and does not use
     /// this reference again for it.
     #[inline]
     pub(crate) fn give_back(self, taken: Taken) {
         let class = self.get();
         let state = class.list.meta(taken.slot);
-        if state.is_used() {
+        if state.is_used() || class.wash.is_needed() {
             self.retire(taken, Departed::Now);
             return;
         }
@@ -129,7 +201,7 @@ impl ClassRef {
             // The pool may be gone by now: nothing of it is touched after this.
             Push::Free => {}
             Push::Waited => self.give_back_waking(taken.slot),
-            Push::Closed => self.arrive(),
+            Push::Closed => self.arrive(taken.slot),
         }
     }
 
@@ -156,6 +228,10 @@ impl ClassRef {
     #[inline(never)]
     fn retire_waking(self, slot: u32) {
         let class = self.get();
+        if !class.shared.is_here() {
+            // A forked child has no keeper, and its bell may be held for ever (I12).
+            return;
+        }
         // Whoever gets the slot may drop the pool before we have rung.
         class.lifetime.hold();
         class.reclaim.retire_waking(slot, class.list.meta(slot));
@@ -171,93 +247,140 @@ impl ClassRef {
     #[inline(never)]
     fn give_back_waking(self, slot: u32) {
         let class = self.get();
+        if !class.shared.is_here() {
+            // In a forked child nobody waits, and the queue's lock may be held for ever (I12).
+            return;
+        }
         // Whoever gets the slot may drop the pool before we have woken anybody.
         class.lifetime.hold();
-        match class.list.push_waited(slot) {
-            Push::Free | Push::Waited => class.waiters.wake_one(),
-            Push::Closed => self.arrive(),
-        }
+        self.hand_over(slot);
         if class.lifetime.end_hold() {
             self.all_home();
         }
     }
 
+    /// Gives a slot that the caller owns to the free list, or to who waits for it. The caller keeps the class
+    /// alive.
+    fn send_home(self, slot: u32) {
+        match self.get().list.push(slot) {
+            Push::Free => {}
+            Push::Waited => self.hand_over(slot),
+            Push::Closed => self.arrive(slot),
+        }
+    }
+
+    /// Hands a slot to the first in line, or to the list if there is none by now.
+    fn hand_over(self, slot: u32) {
+        let class = self.get();
+        self.settle_handed(class.waiters.give(&class.list, slot));
+    }
+
+    /// Wakes whoever was served, and counts home what a closed list did not take.
+    fn settle_handed(self, handed: Handed) {
+        handed.wake().into_iter().for_each(|slot| self.arrive(slot));
+    }
+
     /// Closes the class: waiters wake, no lease succeeds, free slots are home.
     pub(crate) fn close(self) {
         let class = self.get();
-        if class.waiters.close(&class.list, |home| class.lifetime.close(home)) == Some(true) {
+        let (counted, handed) = class.waiters.close(&class.list, |home| class.lifetime.close(home));
+        self.settle_handed(handed);
+        // What holds the first slab as well, so that its end comes last.
+        if counted.is_some() {
+            self.close_added();
+        }
+        if counted == Some(true) {
             self.all_home();
         }
     }
 
-    /// Takes a slot if one is free, or in flight and complete.
+    /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
     #[inline]
-    pub(crate) fn try_take(self) -> Result<Taken, LeaseError> {
+    pub(crate) fn try_pinned(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
         let class = self.get();
         match class.list.pop() {
             Pop::Slot { slot, new_low } => {
                 if new_low {
                     class.sample_high_water();
                 }
-                Ok(class.taken(slot))
+                if slot < class.plain_slots {
+                    return Ok(Some(class.taken(slot)));
+                }
+                match self.adopt(slot) {
+                    Some(taken) => Ok(Some(taken)),
+                    None => self.try_further(urgent),
+                }
             }
-            Pop::Empty => self.try_reclaimed(),
+            Pop::Empty => self.try_further(urgent),
             Pop::Closed => Err(LeaseError::Closed),
         }
     }
 
+    /// Looks everywhere, until a slot is found that may be handed out.
     #[cold]
     #[inline(never)]
-    fn try_reclaimed(self) -> Result<Taken, LeaseError> {
+    fn try_further(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+        let reach = Reach { pageable: false, ..self.get().reach(urgent) };
+        while let Some(slot) = self.find(reach)? {
+            // One that is out of use now may have others beside it.
+            if let Some(taken) = self.adopt(slot) {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A pinned slot that is free, or complete, or unwashed.
+    fn find(self, reach: Reach) -> Result<Option<u32>, LeaseError> {
         let class = self.get();
+        match class.list.pop_within(reach) {
+            Pop::Slot { slot, .. } => return Ok(Some(slot)),
+            Pop::Closed => return Err(LeaseError::Closed),
+            Pop::Empty => {}
+        }
         // A slot that landed since the list was looked at is in it by now.
-        let mut home = Homecoming::of_one(self);
+        let mut home = Homecoming::of_one(self, reach);
         if class.in_flight() > 0 {
             class.reclaim.pass(&mut home);
         } else if class.has_flown() {
             let _ = home.enough();
         }
-        match home.found {
-            Some(slot) => Ok(class.taken(slot)),
-            None => Err(class.miss()),
+        let found = home.found;
+        Ok(found.or_else(|| self.wash_one(reach)))
+    }
+
+    /// Takes a pageable buffer, where the class may use one.
+    pub(crate) fn try_pageable(self) -> Option<Taken> {
+        let slot = self.get().pop_pageable()?;
+        self.adopt(slot)
+    }
+
+    /// As [`Self::try_pinned`], then a pageable buffer; counts a miss.
+    pub(crate) fn try_take(self, urgent: bool) -> Result<Taken, LeaseError> {
+        match self.try_pinned(urgent)?.or_else(|| self.try_pageable()) {
+            Some(taken) => Ok(taken),
+            None => Err(self.get().miss()),
         }
     }
 
-    /// Takes a slot, waiting until `deadline` if none is free.
-    pub(crate) fn take(
-        self,
-        since: Instant,
-        deadline: Option<Instant>,
-    ) -> Result<Taken, LeaseError> {
-        match self.try_take() {
-            Err(LeaseError::Exhausted(_)) if !self.get().is_lost() => {
-                self.take_waiting(since, deadline)
-            }
-            settled => settled,
-        }
-    }
-
+    /// Makes a slot, which the caller owns, its own. `None` if it may not be handed out.
     #[cold]
-    fn take_waiting(self, since: Instant, deadline: Option<Instant>) -> Result<Taken, LeaseError> {
+    #[inline(never)]
+    fn adopt(self, slot: u32) -> Option<Taken> {
         let class = self.get();
-        class.counters.waits.fetch_add(1, Ordering::Relaxed);
-        // What was complete before we were known as a waiter is nobody else's to find. What becomes
-        // complete later is the keeper's.
-        let announced = || {
-            if class.in_flight() > 0 {
-                self.reclaim();
-                class.shared.bell.ring();
-            }
-        };
-        match class.waiters.wait(&class.list, deadline, announced, || class.is_lost()) {
-            Woken::Slot(slot) => Ok(class.taken(slot)),
-            Woken::Closed => Err(LeaseError::Closed),
-            Woken::Hopeless => Err(LeaseError::Exhausted(class.exhausted())),
-            Woken::TimedOut => {
-                class.counters.timeouts.fetch_add(1, Ordering::Relaxed);
-                Err(LeaseError::Timeout { exhausted: class.exhausted(), waited: since.elapsed() })
-            }
+        if !class.back(slot) {
+            self.send_home(slot);
+            return None;
         }
+        if class.wash.checks() && !class.check_unwritten(slot) {
+            class.depart();
+            class.lose();
+            return None;
+        }
+        if let Some(holders) = &class.holders {
+            holders.note(slot);
+        }
+        Some(class.taken(slot))
     }
 
     /// Sends home every retired slot whose work is complete.
@@ -270,11 +393,14 @@ impl ClassRef {
         self.get().reclaim.stuck(&mut Homecoming::new(self))
     }
 
-    /// Counts a slot home; the last one lets the memory go.
+    /// Counts a slot of a closed list or bay home; the last one lets the memory go.
     #[cold]
     #[inline(never)]
-    fn arrive(self) {
-        if self.get().lifetime.arrive() {
+    fn arrive(self, slot: u32) {
+        let class = self.get();
+        if slot >= class.first_slab {
+            self.arrive_added(slot);
+        } else if class.lifetime.arrive() {
             self.all_home();
         }
     }
@@ -282,6 +408,10 @@ impl ClassRef {
     /// Lets the memory go. Called once, by whoever counted the last slot home.
     fn all_home(self) {
         let class = self.get();
+        if !class.shared.is_here() {
+            // The parent's: its memory is not here (I12).
+            return;
+        }
         class.release_memory();
         // The keeper may be done.
         class.shared.bell.ring();
@@ -311,12 +441,12 @@ impl Class {
 
     /// When to look for complete slots again, or `None` when none is retired.
     pub(crate) fn due(&self, now: Instant) -> Option<Duration> {
-        self.reclaim.due(now)
+        if self.wash.is_empty() { self.reclaim.due(now) } else { Some(Duration::ZERO) }
     }
 
     /// The keeper goes to sleep, unless a slot is retired. See [`Reclaim::fall_asleep`].
     pub(crate) fn fall_asleep(&self) -> bool {
-        self.reclaim.fall_asleep()
+        self.reclaim.fall_asleep(|| self.wash.is_empty())
     }
 
     /// The keeper is awake.
@@ -326,7 +456,9 @@ impl Class {
 
     /// True when nothing of a closed class can come home any more: all is, but for quarantined slots.
     pub(crate) fn is_done(&self) -> bool {
-        self.lifetime.still_out().is_some_and(|out| out <= self.quarantined())
+        let out = self.lifetime.still_out();
+        out.is_some_and(|out| out + self.added.still_out() <= self.quarantined())
+            && !self.added.is_open()
     }
 
     /// The clock by which recordings on this class's slots are ordered.
@@ -348,15 +480,20 @@ impl Class {
     /// The first byte of a slot.
     #[inline]
     pub(crate) fn slot_ptr(&self, slot: u32) -> NonNull<u8> {
-        debug_assert!(slot < self.slots, "a slot of this class");
-        // SAFETY: I1, the slab is `slots * slot_bytes` long at least, so the offset is within it.
-        unsafe { self.base.add(slot as usize * self.slot_bytes) }
+        if slot >= self.first_slab {
+            return self.added_ptr(slot);
+        }
+        // SAFETY: I1, the slab is `first_slab * stride_bytes` long at least: the offset is within it.
+        unsafe { self.base.add(slot as usize * self.stride_bytes) }
     }
 
     /// Where the GPU sees a slot.
     pub(crate) fn device_address(&self, slot: u32) -> Option<u64> {
+        if slot >= self.first_slab {
+            return self.added_device_address(slot);
+        }
         let slab = self.slab.lock();
-        slab.as_ref()?.device_address(slot as usize * self.slot_bytes)
+        slab.as_ref()?.device_address(slot as usize * self.stride_bytes)
     }
 
     #[inline]
@@ -364,8 +501,18 @@ impl Class {
         self.slot_bytes
     }
 
-    pub(crate) fn slots(&self) -> u32 {
-        self.slots
+    pub(crate) fn on_empty(&self) -> OnEmpty {
+        self.on_empty
+    }
+
+    /// The largest slot that may stand in for one of this class.
+    pub(crate) fn spill_bytes(&self) -> usize {
+        self.slot_bytes.saturating_mul(self.max_spill as usize)
+    }
+
+    /// What those may have who are not urgent, and those who are.
+    pub(crate) fn reach(&self, urgent: bool) -> Reach {
+        Reach { reserve: urgent && self.reserve > 0, pageable: self.added.has_pageable() }
     }
 
     pub(crate) fn id(&self) -> ClassId {
@@ -380,16 +527,22 @@ impl Class {
         self.size
     }
 
-    pub(crate) fn is_locked(&self) -> bool {
-        self.locked
+    /// A slot is locked in RAM.
+    pub(crate) fn is_locked(&self, slot: u32) -> bool {
+        self.locked && !self.is_pageable(slot)
     }
 
+    /// The GPU can reach what is pinned.
     pub(crate) fn is_device_accessible(&self) -> bool {
         self.device_accessible
     }
 
     pub(crate) fn backend(&self) -> BackendKind {
         self.backend
+    }
+
+    fn is_closed(&self) -> bool {
+        self.list.is_closed()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

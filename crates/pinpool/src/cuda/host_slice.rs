@@ -18,7 +18,7 @@ use super::event::InteropEvent;
 use super::stream::{is_capturing, stream_id};
 use crate::attached::{AnyFence, Attached, Order};
 use crate::fence::{FenceStatus, Lost};
-use crate::free_list::home_shard;
+use crate::free_list::home_number;
 use crate::lease::Lease;
 use crate::shared_lease::SharedLease;
 use crate::view::{LeaseView, LeaseViewMut, SlotOf};
@@ -149,7 +149,7 @@ fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<
         since: Instant::now(),
         writes,
         bytes: slot.bytes,
-        shard: home_shard(),
+        shard: home_number(),
     });
     // SAFETY: I3, a fence stays attached as long as a guard may use it. It is taken off by whoever may
     // write its bytes, which the guard borrows; if it writes, by whoever may read them, whom the

@@ -12,7 +12,7 @@ use super::probe::function;
 use crate::attached::{AnyFence, Attached, Order, Part};
 use crate::class::ClassRef;
 use crate::error::Error;
-use crate::free_list::home_shard;
+use crate::free_list::home_number;
 
 /// A stream with its context current, and an event to record in it.
 ///
@@ -81,7 +81,7 @@ impl Ready {
             since: Instant::now(),
             writes,
             bytes,
-            shard: home_shard(),
+            shard: home_number(),
         })
     }
 }

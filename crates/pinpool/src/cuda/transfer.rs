@@ -294,7 +294,7 @@ fn queue<T: Pod>(
     call: &'static str,
     copy: impl FnOnce(sys::CUstream) -> Result<(), DriverError>,
 ) -> Result<(), Failure> {
-    if !lease.is_device_accessible() {
+    if !lease.is_copyable() {
         return Err(Error::NotDeviceAccessible { backend: lease.backend() }.into());
     }
     let class = lease.class_ref();
@@ -327,7 +327,7 @@ pub(super) fn follow<T: Pod>(lease: &Lease<T>, ready: Ready, writes: bool) -> Re
 }
 
 fn record_use<T: Pod>(lease: &Lease<T>, stream: &CudaStream, writes: bool) -> Result<(), Error> {
-    if !lease.is_device_accessible() {
+    if !lease.is_copyable() {
         return Err(Error::NotDeviceAccessible { backend: lease.backend() });
     }
     let ready = Ready::new(lease.class_ref(), stream.context(), stream.cu_stream())?;

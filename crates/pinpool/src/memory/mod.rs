@@ -122,8 +122,8 @@ impl Region {
     }
 }
 
-/// What a forked child gets of a pool's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a forked child gets of a pool's memory. The pool itself refuses there, in both cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ForkPolicy {
     /// Nothing: a child that touches a lease of its parent is killed by the system (`SIGSEGV`). Forking
     /// never copies a page, and a device never loses its pages to copy-on-write.
@@ -164,6 +164,8 @@ pub enum BackendKind {
     Host,
     /// Ordinary allocated memory: for tests.
     Heap,
+    /// Ordinary allocated memory that stands in for an empty class's slots.
+    Pageable,
     /// An implementation of [`PageLock`] from outside.
     Custom(&'static str),
 }
@@ -174,29 +176,8 @@ impl fmt::Display for BackendKind {
             Self::Cuda => "cuda",
             Self::Host => "host",
             Self::Heap => "heap",
+            Self::Pageable => "pageable",
             Self::Custom(name) => name,
-        })
-    }
-}
-
-/// What a forked child gets of the pool's memory. In both cases the pool itself refuses in the child.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum ForkPolicy {
-    /// Nothing: slabs are `MADV_DONTFORK`, and a child that touches a lease is killed by SIGSEGV.
-    #[default]
-    Deny,
-    /// Copy-on-write pages, so that a child may read the leases its parent held at the fork. The
-    /// price is the parent's: on kernels before 5.12, which do not copy pinned pages at the fork, a
-    /// page that the parent writes while the child lives moves away from the one a device still
-    /// uses, and the device reads or writes a stale page.
-    Inherit,
-}
-
-impl fmt::Display for ForkPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Deny => "deny",
-            Self::Inherit => "inherit",
         })
     }
 }

@@ -39,7 +39,7 @@ use crossbeam::utils::CachePadded;
 use crate::attached::{AnyFence, Attached};
 use crate::error::Error;
 use crate::fence::FenceStatus;
-use crate::free_list::home_shard;
+use crate::free_list::home_number;
 use crate::slot::SlotState;
 #[cfg(any(feature = "cuda", test))]
 use crate::sync::AtomicU64;
@@ -73,9 +73,9 @@ struct Lines {
 pub(crate) trait Home {
     /// The state of a slot.
     fn state(&self, slot: u32) -> &SlotState;
-    /// Takes a slot whose work is over; `last` was its last fence. Called under a lock that leases
-    /// can take: no system call, no driver call, no foreign code.
-    fn settle(&mut self, slot: u32, last: &Attached);
+    /// Takes a slot whose work is over, and which is wanted on that shard of the free list. Called under
+    /// a lock that leases can take: no system call, no driver call, no foreign code.
+    fn settle(&mut self, slot: u32, shard: u32);
     /// Takes out of use a slot whose fence failed. Called without a lock.
     fn quarantine(&mut self, slot: u32, error: &Error);
     /// Finishes what `settle` could not do under the lock, and takes a fence that is over.
@@ -145,11 +145,12 @@ impl Reclaim {
         }
     }
 
-    /// Announces that the keeper goes to sleep. False if something waits here: it must not.
-    pub(crate) fn fall_asleep(&self) -> bool {
+    /// Announces that the keeper goes to sleep. False if something waits here, or among what passes
+    /// have settled and `is_over` does not yet hold for: it must not.
+    pub(crate) fn fall_asleep(&self, is_over: impl Fn() -> bool) -> bool {
         // Held over the swap: a pass that empties the inbox does so under it.
         let lines = self.lines();
-        if !lines.is_empty() && !crate::seeded::bug("sleeps-over") {
+        if !(lines.is_empty() && is_over()) && !crate::seeded::bug("sleeps-over") {
             return false;
         }
         let slept =
@@ -170,9 +171,10 @@ impl Reclaim {
         let Some(_outer) = Passing::begin() else { return };
         loop {
             while !self.sort(home) {}
+            home.after(&mut std::iter::empty());
             let mut moved = false;
             // Threads that miss at once begin at different lines: one answer settles a line for all.
-            let first = home_shard() as usize;
+            let first = home_number() as usize;
             let count = self.lines().all.len();
             for step in 0..count {
                 moved |= self.probe_line(first.wrapping_add(step) % count, home);
@@ -202,6 +204,7 @@ impl Reclaim {
     /// Slots that wait, the longest first.
     pub(crate) fn stuck(&self, home: &mut impl Home) -> Vec<Stuck> {
         while !self.sort(home) {}
+        home.after(&mut std::iter::empty());
         let now = Instant::now();
         let lines = self.lines();
         let mut stuck: Vec<_> = lines.all.iter().flat_map(|line| line.stuck(now)).collect();
@@ -225,7 +228,7 @@ impl Reclaim {
 
     /// Moves a part of what was retired into the lines: little enough that others do not wait long for
     /// the lock. True when all is sorted.
-    fn sort(&self, home: &impl Home) -> bool {
+    fn sort(&self, home: &mut impl Home) -> bool {
         let mut lines = self.lines();
         if lines.unsorted == EMPTY {
             let mut slot = self.take_inbox();
@@ -245,7 +248,11 @@ impl Reclaim {
             }
             let state = home.state(slot);
             lines.unsorted = state.next();
-            lines.enter(slot, state);
+            if state.is_used() {
+                lines.enter(slot, state);
+            } else {
+                home.settle(slot, home_number());
+            }
         }
         lines.unsorted == EMPTY
     }
@@ -310,7 +317,7 @@ impl Reclaim {
                     moved = true;
                     lines.enter(slot, home.state(slot));
                 } else {
-                    home.settle(slot, &attached);
+                    home.settle(slot, attached.shard);
                 }
                 *place = Some(attached);
             }

@@ -39,7 +39,7 @@ impl Home for Pass<'_> {
         self.model.list.meta(slot)
     }
 
-    fn settle(&mut self, slot: u32, _: &Attached) {
+    fn settle(&mut self, slot: u32, _: u32) {
         match self.model.list.push(slot) {
             Push::Waited => {
                 self.wakes += 1;
@@ -222,7 +222,7 @@ fn a_retirement_wakes_the_keeper() {
         let keeper = spawn(&model, |model| {
             while model.home() == 0 {
                 model.pass();
-                if model.home() == 0 && model.reclaim.fall_asleep() {
+                if model.home() == 0 && model.reclaim.fall_asleep(|| true) {
                     model.bell.sleep(None);
                     model.reclaim.wake_up();
                 }
@@ -244,9 +244,9 @@ fn the_keeper_does_not_sleep_over_a_slot_on_the_move() {
         model.attach(0, &ManualFence::new());
         model.retire(0);
         let other = spawn(&model, Model::pass);
-        assert!(!model.reclaim.fall_asleep());
+        assert!(!model.reclaim.fall_asleep(|| true));
         other.join().unwrap();
-        assert!(!model.reclaim.fall_asleep());
+        assert!(!model.reclaim.fall_asleep(|| true));
     });
 }
 

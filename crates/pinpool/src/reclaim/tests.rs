@@ -35,7 +35,7 @@ impl Home for Slots {
         &self.states[slot as usize]
     }
 
-    fn settle(&mut self, slot: u32, _: &Attached) {
+    fn settle(&mut self, slot: u32, _: u32) {
         self.home.push(slot);
     }
 
@@ -216,12 +216,12 @@ fn the_keeper_sleeps_only_over_an_empty_inbox() {
     let (reclaim, mut slots) = (Reclaim::new(), Slots::new(2));
     let fences = [slots.record(&reclaim, 0, 1), slots.record(&reclaim, 1, 1)];
     slots.retire(&reclaim, 0);
-    assert!(!reclaim.fall_asleep(), "the inbox has a slot");
+    assert!(!reclaim.fall_asleep(|| true), "the inbox has a slot");
     reclaim.pass(&mut slots);
-    assert!(!reclaim.fall_asleep(), "a line has a slot");
+    assert!(!reclaim.fall_asleep(|| true), "a line has a slot");
     fences[0].complete();
     reclaim.pass(&mut slots);
-    assert!(reclaim.fall_asleep());
+    assert!(reclaim.fall_asleep(|| true));
     assert!(!reclaim.retire(1, &slots.states[1]), "the retirer is told to wake it");
     reclaim.retire_waking(1, &slots.states[1]);
     reclaim.wake_up();

@@ -1,0 +1,182 @@
+//! How threads and tasks wait for slots of a class: look, get in line, look once more at what may be
+//! complete, sleep.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use super::{ClassRef, Taken};
+use crate::config::OnEmpty;
+use crate::error::LeaseError;
+use crate::sync::{Condvar, Ordering};
+use crate::waiters::{Sleeper, Ticket, Want, Woken};
+
+/// Somebody in line, who must leave it or be served.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    class: ClassRef,
+    ticket: Ticket,
+    since: Instant,
+}
+
+impl ClassRef {
+    /// Takes a slot, waiting until `deadline` if none is free.
+    pub(crate) fn take(
+        self,
+        urgent: bool,
+        since: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Taken, LeaseError> {
+        match self.try_take(urgent) {
+            Err(LeaseError::Exhausted(_)) if self.get().waits() => self.wait(urgent, since, deadline),
+            settled => settled,
+        }
+    }
+
+    /// Gets in line for a slot, and sleeps until `deadline`.
+    pub(crate) fn wait(
+        self,
+        urgent: bool,
+        since: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Taken, LeaseError> {
+        let want = Want { count: 1, reach: self.get().reach(urgent) };
+        let mut taken = self.take_waiting(want, since, deadline)?;
+        taken.pop().ok_or(LeaseError::Closed)
+    }
+
+    /// Takes several slots or none, without waiting.
+    pub(crate) fn try_take_many(self, count: u32) -> Result<Vec<Taken>, LeaseError> {
+        let mut taken = Vec::new();
+        for _ in 0..count {
+            match self.try_take(false) {
+                Ok(one) => taken.push(one),
+                Err(error) => {
+                    taken.into_iter().for_each(|one| self.give_back(one));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes several slots or none, waiting until `deadline`.
+    pub(crate) fn take_many(
+        self,
+        count: u32,
+        since: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Taken>, LeaseError> {
+        match self.try_take_many(count) {
+            Err(LeaseError::Exhausted(_)) if self.get().waits() => {
+                let want = Want { count, reach: self.get().reach(false) };
+                self.take_waiting(want, since, deadline)
+            }
+            settled => settled,
+        }
+    }
+
+    #[cold]
+    fn take_waiting(
+        self,
+        want: Want,
+        since: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Taken>, LeaseError> {
+        let class = self.get();
+        let ready = Arc::new(Condvar::default());
+        let waiting = match self.enter(want, Sleeper::Thread(Arc::clone(&ready)), since) {
+            Ok(waiting) => waiting,
+            Err(woken) => return self.settle_wait(woken, since),
+        };
+        let (woken, handed) =
+            class.waiters.sleep(&class.list, waiting.ticket, &ready, deadline);
+        self.settle_handed(handed);
+        self.settle_wait(woken, since)
+    }
+
+    /// Gets in line for one slot, to be woken as a task.
+    pub(crate) fn wait_async(
+        self,
+        urgent: bool,
+        waker: &Waker,
+    ) -> Result<Waiting, Result<Taken, LeaseError>> {
+        let since = Instant::now();
+        let want = Want { count: 1, reach: self.get().reach(urgent) };
+        self.enter(want, Sleeper::Task(waker.clone()), since).map_err(|woken| {
+            self.settle_wait(woken, since).and_then(|mut taken| taken.pop().ok_or(LeaseError::Closed))
+        })
+    }
+
+    fn enter(self, want: Want, sleeper: Sleeper, since: Instant) -> Result<Waiting, Woken> {
+        let class = self.get();
+        class.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let hopeless = || class.available(want.reach) < want.count;
+        let (entered, handed) = class.waiters.enter(&class.list, want, sleeper, hopeless);
+        self.settle_handed(handed);
+        let waiting = Waiting { class: self, ticket: entered?, since };
+        // What was complete before we were in line is nobody else's to find. What becomes complete
+        // later is the keeper's.
+        if class.in_flight() > 0 {
+            self.reclaim();
+            self.wash(usize::MAX);
+            class.shared.bell.ring();
+        } else if class.added.want() {
+            class.shared.bell.ring();
+        }
+        Ok(waiting)
+    }
+
+    fn settle_wait(self, woken: Woken, since: Instant) -> Result<Vec<Taken>, LeaseError> {
+        let class = self.get();
+        let waited = since.elapsed();
+        class.counters.waited(waited);
+        match woken {
+            Woken::Slots(slots) => self.adopt_all(slots),
+            Woken::Closed => Err(LeaseError::Closed),
+            Woken::Hopeless => Err(LeaseError::Exhausted(class.exhausted())),
+            Woken::TimedOut => {
+                class.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                Err(LeaseError::Timeout { exhausted: class.exhausted(), waited })
+            }
+        }
+    }
+
+    /// Makes handed slots the caller's own; all or none.
+    fn adopt_all(self, slots: Vec<u32>) -> Result<Vec<Taken>, LeaseError> {
+        let wanted = slots.len();
+        let taken: Vec<_> = slots.into_iter().filter_map(|slot| self.adopt(slot)).collect();
+        if taken.len() == wanted {
+            return Ok(taken);
+        }
+        taken.into_iter().for_each(|one| self.give_back(one));
+        Err(LeaseError::Exhausted(self.get().exhausted()))
+    }
+}
+
+impl super::Class {
+    /// Who finds the class empty may wait.
+    pub(crate) fn waits(&self) -> bool {
+        self.on_empty != OnEmpty::Fail && !self.is_lost()
+    }
+}
+
+impl Waiting {
+    /// What came of it; else `waker` is woken when there is something.
+    pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<Taken, LeaseError>> {
+        let woken = self.class.get().waiters.poll(self.ticket, waker)?;
+        let settled = self.class.settle_wait(woken, self.since);
+        Some(settled.and_then(|mut taken| taken.pop().ok_or(LeaseError::Closed)))
+    }
+
+    /// Gives up.
+    pub(crate) fn leave(self) {
+        let class = self.class.get();
+        if !class.shared.is_here() {
+            // In a forked child nobody is in line, and the queue's lock may be held for ever (I12).
+            return;
+        }
+        class.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+        self.class.settle_handed(class.waiters.leave(&class.list, self.ticket));
+    }
+}

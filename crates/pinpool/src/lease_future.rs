@@ -1,0 +1,72 @@
+//! A task's wait for a lease, in the same line as the threads'.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::class::{ClassRef, Waiting};
+use crate::error::LeaseError;
+use crate::lease::Lease;
+use crate::pool::Pool;
+
+/// The future of [`Pool::lease_async`].
+///
+/// Its task is woken when a slot was handed to it, or the pool closed. Dropping it loses neither the slot nor
+/// the place of others. Polled again after it was ready, it stays pending.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct LeaseFuture {
+    pool: Pool,
+    len: usize,
+    urgent: bool,
+    stage: Stage,
+}
+
+enum Stage {
+    New,
+    InLine(ClassRef, Waiting),
+    Over,
+}
+
+impl LeaseFuture {
+    pub(crate) fn new(pool: Pool, len: usize, urgent: bool) -> Self {
+        Self { pool, len, urgent, stage: Stage::New }
+    }
+}
+
+impl Future for LeaseFuture {
+    type Output = Result<Lease, LeaseError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Stage::New = self.stage {
+            match self.pool.begin_wait(self.len, self.urgent, context.waker()) {
+                Ok((class, waiting)) => self.stage = Stage::InLine(class, waiting),
+                Err(settled) => {
+                    self.stage = Stage::Over;
+                    return Poll::Ready(settled);
+                }
+            }
+        }
+        // A slot may have been handed over while we got in line.
+        let Stage::InLine(class, waiting) = &self.stage else { return Poll::Pending };
+        let class = *class;
+        let Some(taken) = waiting.poll(context.waker()) else { return Poll::Pending };
+        self.stage = Stage::Over;
+        Poll::Ready(taken.map(|taken| Lease::new(class, taken, self.len)))
+    }
+}
+
+impl Drop for LeaseFuture {
+    fn drop(&mut self) {
+        if let Stage::InLine(_, waiting) = std::mem::replace(&mut self.stage, Stage::Over) {
+            waiting.leave();
+        }
+    }
+}
+
+impl fmt::Debug for LeaseFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = matches!(self.stage, Stage::InLine(..));
+        f.debug_struct("LeaseFuture").field("len", &self.len).field("waits", &waits).finish_non_exhaustive()
+    }
+}
