@@ -10,6 +10,7 @@
 mod environment;
 mod keys;
 mod plan;
+mod policies;
 mod sources;
 mod values;
 
