@@ -8,6 +8,7 @@
 )]
 
 mod environment;
+mod growth;
 mod keys;
 mod plan;
 mod policies;
