@@ -71,6 +71,37 @@ fn json_holds_the_same_as_exact_numbers() {
 }
 
 #[test]
+fn policies_are_in_the_table_and_in_the_json() {
+    let text = CONFIG.replace("count = 10", "count = 10\non_empty = \"grow\"\nscrub = \"zero\"");
+    let text = text.replace("[pool]", "[pool]\nleak_after = \"1500ms\"");
+    let ran = plan(&text, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for line in [
+        "fork deny, track_holders true, leak_after 1s 500ms, debug_checks false\n",
+        "class 'small': grows by 3 slots (4096 bytes) when 1 or fewer are free, to at most 22 slots",
+        "class 'small': slots are zeroed between two owners\n",
+    ] {
+        assert!(ran.stdout.contains(line), "{line} is missing: {ran:?}");
+    }
+    let ran = plan(&text, &["--json"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["pool"]["leak_after"], "1s 500ms");
+    assert_eq!(
+        (&json["pool"]["track_holders"], &json["pool"]["fork"]),
+        (&json!(true), &json!("deny"))
+    );
+    let classes = json["classes"].as_array().unwrap();
+    let class = |name: &str| classes.iter().find(|class| class["name"] == name).unwrap();
+    let grow = json!({ "by": 3, "slabs": 4, "at": 1, "slab_bytes": 4096, "chunk_bytes": 4096 });
+    assert_eq!((&class("small")["grow"], &class("small")["scrub"]), (&grow, &json!("zero")));
+    assert_eq!(class("small")["idle_after"], "10s");
+    assert_eq!(
+        (&class("frame")["grow"], &class("frame")["on_empty"]),
+        (&json!(null), &json!("wait"))
+    );
+}
+
+#[test]
 fn the_environment_overrides_the_file() {
     let (_folder, path) = config(CONFIG);
     let mut command = pinpool(&["plan", path.to_str().unwrap(), "--json"]);

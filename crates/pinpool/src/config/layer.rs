@@ -299,3 +299,63 @@ fn problem(text: &str) -> BadValue {
 fn unknown(key: &str, valid: &'static [&'static str]) -> BadValue {
     BadValue { problem: format!("unknown key '{key}'"), wrong: key.into(), valid }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// `PINPOOL_CLASS_<NAME>_<KEY>` is read from its end.
+    #[test]
+    fn no_key_of_a_class_ends_like_another() {
+        for key in CLASS_KEYS {
+            let like = CLASS_KEYS.iter().find(|other| key.ends_with(&format!("_{other}")));
+            assert_eq!(like, None, "{key}");
+        }
+    }
+
+    /// The warning that a variable has no effect rests on this, key by key.
+    #[test]
+    fn options_that_both_layers_set_are_named() {
+        let mut under = Layer::default();
+        let mut class = ClassLayer { name: "a".into(), ..ClassLayer::default() };
+        for key in POOL_KEYS {
+            assert!(under.set(key, sample(key)).is_ok(), "{key}");
+        }
+        for key in CLASS_KEYS.iter().filter(|key| !["name", "frame"].contains(key)) {
+            assert!(class.set(key, sample(key)).is_ok(), "{key}");
+        }
+        under.classes.push(class.clone());
+        let of_class = |key: &str| format!("{key} of class 'a'");
+        let class_keys = CLASS_KEYS.into_iter().filter(|key| !["name", "frame"].contains(key));
+        let all: Vec<_> = POOL_KEYS.into_iter().map(str::to_owned).collect();
+        let all: Vec<_> = all.into_iter().chain(class_keys.clone().map(of_class)).collect();
+        assert_eq!(under.also_set_by(&under), all);
+        assert!(under.also_set_by(&Layer::default()).is_empty());
+        // A class that was set whole overrides even what it leaves at its default.
+        let whole = ClassLayer::whole(ClassConfig::new("a", 1, 1));
+        let whole = Layer { classes: vec![whole], ..Layer::default() };
+        assert_eq!(under.also_set_by(&whole), class_keys.map(of_class).collect::<Vec<_>>());
+        // One key in each layer, and each is taken from the upper one.
+        for key in POOL_KEYS {
+            let mut over = Layer::default();
+            assert!(over.set(key, sample(key)).is_ok(), "{key}");
+            assert_eq!(under.also_set_by(&over), [key]);
+            let mut merged = Layer::default();
+            merged.merge(over);
+            assert_eq!(merged.also_set_by(&under), [key]);
+        }
+    }
+
+    fn sample(key: &str) -> Raw<'static> {
+        Raw::Text(match key {
+            "backend" => "host",
+            "lock" => "off",
+            "fork" => "deny",
+            "on_empty" => "grow",
+            "scrub" => "zero",
+            "track_holders" | "debug_checks" => "true",
+            "leak_after" | "idle_after" => "5s",
+            _ => "1",
+        })
+    }
+}

@@ -75,6 +75,8 @@ pub const PIN_CHUNK_DEFAULT: u64 = 256 << 20;
 pub const THREADS_MAX: usize = 1024;
 /// 365 days, the longest duration of any option: added to the clock it never overflows.
 pub const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// [`DURATION_MAX`] as messages write it: by itself it would be months of 30.44 days.
+pub(crate) const DURATION_MAX_TEXT: &str = "365days";
 
 impl Default for PoolConfig {
     /// The defaults, with no class yet.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::{BackendChoice, DURATION_MAX, OnEmpty, Scrub, THREADS_MAX, Threads};
+use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, Scrub, THREADS_MAX, Threads};
 use crate::frame::FrameSpec;
 use crate::memory::{ForkPolicy, LockMode};
 
@@ -127,23 +127,25 @@ pub(super) fn boolean(raw: Raw<'_>) -> Value<bool> {
 
 /// A duration with its unit, more than zero and at most [`DURATION_MAX`].
 pub(super) fn duration(raw: Raw<'_>) -> Value<Duration> {
+    const BARE: &str = "a number without a unit";
     const EXAMPLES: &str = "a duration such as \"500ms\", \"5s\" or \"2min\"";
-    let text = match raw {
-        Raw::Text(text) if !text.bytes().all(|byte| byte.is_ascii_digit()) => text.trim(),
-        Raw::Text("") => return Err(expected(EXAMPLES, "nothing")),
-        Raw::Text(_) | Raw::Integer(_) => {
-            return Err(expected(EXAMPLES, "a number without a unit"));
-        }
-        Raw::Boolean(_) => return Err(expected(EXAMPLES, "a boolean")),
-        Raw::Other(found) => return Err(expected(EXAMPLES, found)),
+    let found = match raw {
+        Raw::Text(text) if text.trim().is_empty() => "nothing",
+        Raw::Text(text) if text.trim().bytes().all(|byte| byte.is_ascii_digit()) => BARE,
+        Raw::Text(text) => return parse_duration(text.trim(), EXAMPLES),
+        Raw::Integer(_) => BARE,
+        Raw::Boolean(_) => "a boolean",
+        Raw::Other(found) => found,
     };
+    Err(expected(EXAMPLES, found))
+}
+
+fn parse_duration(text: &str, examples: &str) -> Value<Duration> {
     let duration = humantime::parse_duration(text)
-        .map_err(|error| bad(format!("cannot read '{text}' as {EXAMPLES}: {error}")))?;
+        .map_err(|error| bad(format!("cannot read '{text}' as {examples}: {error}")))?;
     if duration.is_zero() || duration > DURATION_MAX {
-        return Err(bad(format!(
-            "'{text}' is out of range: more than 0 and at most {}",
-            humantime::format_duration(DURATION_MAX)
-        )));
+        let range = format!("more than 0 and at most {DURATION_MAX_TEXT}");
+        return Err(bad(format!("'{text}' is out of range: {range}")));
     }
     Ok(duration)
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 pub use class::{ClassPlan, GrowPlan};
 
-use crate::config::{BackendChoice, DURATION_MAX, PoolConfig, THREADS_MAX, Threads};
+use crate::config::{
+    BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PoolConfig, THREADS_MAX, Threads,
+};
 use crate::error::{ConfigError, Error, Origin};
 use crate::memory::LockMode;
 use crate::size_class::CLASSES_MAX;
@@ -159,8 +161,7 @@ fn is_possible(duration: Duration) -> bool {
 }
 
 fn durations() -> String {
-    let longest = humantime::format_duration(DURATION_MAX);
-    format!("use more than 0 and at most {longest}")
+    format!("use more than 0 and at most {DURATION_MAX_TEXT}")
 }
 
 fn refuse_duplicates(classes: &[ClassPlan]) -> Result<(), ConfigError> {

@@ -88,7 +88,11 @@ fn policies(class: &ClassPlan, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         )?,
     }
     if class.reserve > 0 {
-        writeln!(f, "class '{name}': the last {} slots are for priority leases", class.reserve)?;
+        writeln!(
+            f,
+            "class '{name}': the last slots, {} of them, go to leases with priority",
+            class.reserve
+        )?;
     }
     if class.max_spill > 1 {
         let largest = class.slot_bytes.saturating_mul(class.max_spill as usize);

@@ -3,9 +3,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use pinpool::{
-    BackendChoice, ClassConfig, ConfigError, Error, LockMode, Origin, Pool, PoolBuilder, Threads,
+    BackendChoice, ClassConfig, ConfigError, Error, ForkPolicy, LockMode, OnEmpty, Origin, Pool,
+    PoolBuilder, Scrub, Threads,
 };
 use pinpool_testkit::child;
 
@@ -166,6 +168,80 @@ fn a_pool_opens_from_a_file_and_the_environment() {
         assert_eq!(pool.plan().config.max_pinned, Some(3 << 20));
         let frame = pool.try_lease(8192).unwrap();
         assert_eq!(pool.stats().classes[frame.class().index()].slots, 5);
+    });
+}
+
+/// Every key of a class has its variable, and none is taken for another.
+#[test]
+fn the_policies_can_come_from_the_environment() {
+    alone("the_policies_can_come_from_the_environment", || {
+        let variables = [
+            ("PINPOOL_FORK", "inherit"),
+            ("PINPOOL_TRACK_HOLDERS", "true"),
+            ("PINPOOL_LEAK_AFTER", "5s"),
+            ("PINPOOL_DEBUG_CHECKS", "false"),
+            ("PINPOOL_CLASS_FRAME_ON_EMPTY", "grow"),
+            ("PINPOOL_CLASS_FRAME_RESERVE", "1"),
+            ("PINPOOL_CLASS_FRAME_MAX_SPILL", "3"),
+            ("PINPOOL_CLASS_FRAME_SCRUB", "zero"),
+            ("PINPOOL_CLASS_FRAME_GROW_MAX", "12"),
+            ("PINPOOL_CLASS_FRAME_GROW_BY", "4"),
+            ("PINPOOL_CLASS_FRAME_GROW_AT", "0"),
+            ("PINPOOL_CLASS_FRAME_IDLE_AFTER", "2min"),
+            ("PINPOOL_CLASS_CAM_0_RAW_ON_EMPTY", "pageable"),
+            ("PINPOOL_CLASS_CAM_0_RAW_PAGEABLE_MAX", "6"),
+        ];
+        let builder = || Pool::builder().toml(FILE);
+        let config = with(&variables, || builder().config()).unwrap();
+        let held = Some(Duration::from_secs(5));
+        assert_eq!((config.fork, config.leak_after), (ForkPolicy::Inherit, held));
+        assert_eq!((config.track_holders, config.debug_checks), (true, false));
+        let frame = ClassConfig::new("frame", 4096, 2).align(128).on_empty(OnEmpty::Grow);
+        let frame = frame.reserve(1).max_spill(3).scrub(Scrub::Zero).grow_max(12).grow_by(4);
+        let frame = frame.grow_at(0).idle_after(Duration::from_secs(120));
+        let camera = ClassConfig::new("cam-0.raw", 640, 3).on_empty(OnEmpty::Pageable);
+        assert_eq!(config.classes, [frame, camera.pageable_max(6)]);
+        // A builder's class is wholly the builder's.
+        let mine = ClassConfig::new("frame", 64, 1);
+        let config = with(&variables, || builder().class_config(mine.clone()).config()).unwrap();
+        assert_eq!(config.classes[0], mine);
+    });
+}
+
+#[test]
+fn a_wrong_policy_is_refused_by_the_name_of_its_variable() {
+    alone("a_wrong_policy_is_refused_by_the_name_of_its_variable", || {
+        for (name, value, words) in [
+            ("PINPOOL_FORK", "denied", ["unknown value 'denied'", "did you mean 'deny'?"]),
+            ("PINPOOL_TRACK_HOLDERS", "1", ["true or false", "'1'"]),
+            ("PINPOOL_DEBUG_CHECKS", "", ["true or false", "''"]),
+            ("PINPOOL_LEAK_AFTER", "5", ["without a unit", "\"5s\""]),
+            ("PINPOOL_LEAK_AFTER", "0s", ["more than 0", "365days"]),
+            ("PINPOOL_LEAK_AFTER", "", ["a duration such as", "nothing"]),
+            ("PINPOOL_CLASS_FRAME_IDLE_AFTER", "10", ["without a unit", "\"5s\""]),
+            ("PINPOOL_CLASS_FRAME_ON_EMPTY", "gro", ["unknown value", "did you mean 'grow'?"]),
+            ("PINPOOL_CLASS_FRAME_SCRUB", "x", ["unknown value", "valid: none, zero, poison"]),
+            ("PINPOOL_CLASS_FRAME_MAX_SPILL", "0", ["whole number", "1 to 1024"]),
+            ("PINPOOL_CLASS_FRAME_GROW_MAX", "0", ["whole number", "1 to 4194302"]),
+            ("PINPOOL_CLASS_FRAME_GROW_BY", "-1", ["whole number", "1 to 4194302"]),
+            ("PINPOOL_CLASS_FRAME_GROW_AT", "x", ["whole number", "0 to 4194302"]),
+            ("PINPOOL_CLASS_FRAME_RESERVE", "-1", ["whole number", "0 to 4194302"]),
+            ("PINPOOL_CLASS_FRAME_PAGEABLE_MAX", "0", ["whole number", "1 to 4194302"]),
+        ] {
+            assert_refused(name, value, &words);
+        }
+        for (wrong, nearest) in [
+            ("PINPOOL_FORKS", "PINPOOL_FORK"),
+            ("PINPOOL_LEAKAFTER", "PINPOOL_LEAK_AFTER"),
+            ("PINPOOL_DEBUG_CHECK", "PINPOOL_DEBUG_CHECKS"),
+        ] {
+            assert_refused(
+                wrong,
+                "1",
+                &["unknown variable", &format!("did you mean '{nearest}'?")],
+            );
+        }
+        assert_refused("PINPOOL_CLASS_FRAME_GROW", "1", &["unknown variable", "CLASS_<NAME>_GROW"]);
     });
 }
 

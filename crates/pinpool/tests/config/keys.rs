@@ -13,7 +13,21 @@ fn a_misspelled_key_is_refused_with_its_line_and_the_nearest_name() {
         4,
         &["unknown key 'clas'", "did you mean 'class'?"],
     );
-    for (key, nearest) in [("siz", "size"), ("cout", "count"), ("nam", "name"), ("algn", "align")] {
+    for (key, nearest) in [
+        ("siz", "size"),
+        ("cout", "count"),
+        ("nam", "name"),
+        ("algn", "align"),
+        ("onempty", "on_empty"),
+        ("reserved", "reserve"),
+        ("max_spil", "max_spill"),
+        ("scrubs", "scrub"),
+        ("growmax", "grow_max"),
+        ("grow_bye", "grow_by"),
+        ("grow_att", "grow_at"),
+        ("idle-after", "idle_after"),
+        ("pageablemax", "pageable_max"),
+    ] {
         assert_refused(
             &format!("# a comment\n{CLASS}{key} = \"1MiB\"\n"),
             6,
@@ -28,6 +42,10 @@ fn a_misspelled_key_is_refused_with_its_line_and_the_nearest_name() {
         ("locks", "lock"),
         ("prefault_thread", "prefault_threads"),
         ("pin_chunks", "pin_chunk"),
+        ("forks", "fork"),
+        ("track_holder", "track_holders"),
+        ("leak-after", "leak_after"),
+        ("debug_check", "debug_checks"),
     ] {
         assert_refused(
             &format!("{CLASS}\n[pool]\nlock = \"off\"\n\n{key} = 1\n"),
@@ -53,7 +71,9 @@ fn keys_are_case_sensitive() {
 /// Case config-1.
 #[test]
 fn a_key_at_the_wrong_level_is_refused_with_the_level_it_belongs_to() {
-    for key in ["name", "size", "count", "align"] {
+    let of_class = ["name", "size", "count", "align", "on_empty", "reserve", "max_spill", "scrub"];
+    let of_growth = ["grow_max", "grow_by", "grow_at", "idle_after", "pageable_max"];
+    for key in of_class.into_iter().chain(of_growth) {
         assert_refused(
             &format!("[pool]\n{key} = 64\n{CLASS}"),
             2,
@@ -65,7 +85,8 @@ fn a_key_at_the_wrong_level_is_refused_with_the_level_it_belongs_to() {
             &[&format!("'{key}' stands outside any table"), "[[class]]"],
         );
     }
-    for key in ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"] {
+    let first = ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
+    for key in first.into_iter().chain(["fork", "track_holders", "leak_after", "debug_checks"]) {
         assert_refused(
             &format!("{CLASS}{key} = 1\n"),
             5,

@@ -8,8 +8,10 @@
 )]
 
 mod environment;
+mod growth;
 mod keys;
 mod plan;
+mod policies;
 mod sources;
 mod values;
 
