@@ -1,6 +1,7 @@
 //! Anonymous mappings: reserve, fork policy, guards, populate, unmap; shared by the host and CUDA
 //! backends. And one page that a forked child finds empty.
 
+use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
@@ -112,12 +113,12 @@ pub(crate) unsafe fn release(region: Region, options: MapOptions) -> Result<(), 
 
 /// One page of zeroes, for good, which the kernel empties in every forked child; and whether it will:
 /// before 4.14 it does not.
-pub(crate) fn page_wiped_on_fork() -> Result<(NonNull<u8>, bool), Errno> {
+pub(crate) fn page_wiped_on_fork() -> Result<(NonNull<c_void>, bool), Errno> {
     let bytes = page_size();
-    let page = map(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+    let page: NonNull<c_void> = map(bytes, ProtFlags::READ | ProtFlags::WRITE)?.cast();
     let advice = Advice::LinuxWipeOnFork;
     // SAFETY: the page was mapped above and nobody else knows it.
-    match unsafe { rustix::mm::madvise(page.as_ptr().cast(), bytes, advice) } {
+    match unsafe { rustix::mm::madvise(page.as_ptr(), bytes, advice) } {
         Ok(()) => Ok((page, true)),
         Err(Errno::INVAL) => Ok((page, false)),
         Err(error) => {
@@ -133,9 +134,9 @@ pub(crate) fn page_wiped_on_fork() -> Result<(NonNull<u8>, bool), Errno> {
 /// # Safety
 ///
 /// `page` is one from [`page_wiped_on_fork`] that nobody uses.
-pub(crate) unsafe fn release_page(page: NonNull<u8>) {
+pub(crate) unsafe fn release_page(page: NonNull<c_void>) {
     // SAFETY: the caller's duty. A page that stays mapped harms nobody.
-    let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), page_size()) };
+    let _ = unsafe { rustix::mm::munmap(page.as_ptr(), page_size()) };
 }
 
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
