@@ -24,8 +24,16 @@ pub(crate) struct Config {
     pub(crate) pin_max: u64,
     /// A new stream gets the handle of the last one destroyed, as real drivers do.
     pub(crate) reuse_handles: bool,
-    /// A call when the process exits aborts it.
-    pub(crate) strict_exit: bool,
+    pub(crate) call_at_exit: CallAtExit,
+}
+
+/// What a driver call does when the process exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallAtExit {
+    /// It fails with `CUDA_ERROR_DEINITIALIZED`.
+    Fails,
+    /// It ends the process with a message.
+    Aborts,
 }
 
 impl Config {
@@ -40,7 +48,7 @@ impl Config {
             pin_limit: u64::MAX,
             pin_max: u64::MAX,
             reuse_handles: false,
-            strict_exit: false,
+            call_at_exit: CallAtExit::Fails,
         }
     }
 
@@ -76,9 +84,9 @@ impl Config {
         self.pin_limit = number("FAKECUDA_PIN_LIMIT")?.unwrap_or(self.pin_limit);
         self.pin_max = number("FAKECUDA_PIN_MAX")?.unwrap_or(self.pin_max);
         self.reuse_handles = number("FAKECUDA_REUSE_HANDLES")?.is_some_and(|flag| flag != 0);
-        self.strict_exit = match get("FAKECUDA_EXIT").as_deref() {
-            None => false,
-            Some("strict") => true,
+        self.call_at_exit = match get("FAKECUDA_EXIT").as_deref() {
+            None => CallAtExit::Fails,
+            Some("strict") => CallAtExit::Aborts,
             Some(text) => return Err(format!("FAKECUDA_EXIT={text}: expected `strict`")),
         };
         if let Some(micros) = number("FAKECUDA_COPY_DELAY_US")? {

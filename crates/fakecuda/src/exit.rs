@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::abi::Res;
 use crate::codes;
+use crate::config::CallAtExit;
 use crate::state::{self, State};
 
 /// The driver's exit handler ran.
@@ -44,7 +45,7 @@ pub(crate) fn enter(name: &str) -> Res<Inside> {
 /// Has the process's exit take the driver away. Called by `cuInit`.
 pub(crate) fn watch(state: &State) {
     static WATCHED: Once = Once::new();
-    STRICT.store(state.config.strict_exit, Ordering::Release);
+    STRICT.store(state.config.call_at_exit == CallAtExit::Aborts, Ordering::Release);
     WATCHED.call_once(|| {
         // SAFETY: the handler may run at any time.
         if unsafe { libc::atexit(at_exit) } != 0 {

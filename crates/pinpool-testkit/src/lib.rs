@@ -1,5 +1,5 @@
 //! The test kit of pinpool: memory that counts, fails, refuses or delays, owner stamps, a sampler of
-//! statistics, the contract suite, the operation model, child processes and readings of this process.
+//! statistics, the contract suite, the operation model, child processes, forks and readings of this process.
 //!
 //! Everything here is for tests: a broken expectation is a panic with the numbers in it.
 #![allow(
@@ -12,6 +12,7 @@
 
 pub mod child;
 pub mod contract;
+pub mod fork;
 pub mod model;
 pub mod proc;
 pub mod sampler;

@@ -66,7 +66,7 @@ mod page {
     use std::io;
     use std::ptr::null_mut;
 
-    use crate::memory::mapping::{page_wiped_on_fork, release_page};
+    use crate::memory::page::{release, wiped_on_fork};
     use crate::sync::plain::{AtomicPtr, AtomicU32, Ordering};
 
     /// No lock guards it: a fork may catch another thread in the middle, and the child would wait for
@@ -78,7 +78,7 @@ mod page {
         if let Some(mark) = known() {
             return Ok(mark);
         }
-        let (page, wiped) = page_wiped_on_fork()?;
+        let (page, wiped) = wiped_on_fork()?;
         // Before anybody can see the page.
         let watched = if wiped { Ok(()) } else { watch_forks() };
         let ours = page.as_ptr().cast::<AtomicU32>();
@@ -88,12 +88,12 @@ mod page {
             Ok(Ok(_)) => ours,
             Ok(Err(theirs)) => {
                 // SAFETY: the page was not published.
-                unsafe { release_page(page) };
+                unsafe { release(page) };
                 theirs
             }
             Err(error) => {
                 // SAFETY: as above.
-                unsafe { release_page(page) };
+                unsafe { release(page) };
                 return Err(error);
             }
         };

@@ -33,14 +33,12 @@ pub(super) fn watch() -> Result<(), String> {
         return Ok(());
     }
     // SAFETY: the handler is safe to call at any time, and never unloaded before it ran.
-    match unsafe { libc::atexit(at_exit) } {
-        0 => Ok(()),
-        _ => {
-            // The next pool tries again. The mark itself may be in use by then and is kept.
-            HOME.store(std::ptr::null_mut(), Ordering::Release);
-            Err("the C library takes no exit handler: it has no memory".to_owned())
-        }
+    if unsafe { libc::atexit(at_exit) } == 0 {
+        return Ok(());
     }
+    // The next pool tries again. Another thread may look at the mark, which is therefore kept.
+    HOME.store(std::ptr::null_mut(), Ordering::Release);
+    Err("the C library takes no exit handler: it has no memory".to_owned())
 }
 
 /// Raises the flag and waits a moment for the calls that are being made.

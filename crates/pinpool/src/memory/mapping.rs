@@ -1,5 +1,5 @@
-//! Anonymous mappings: reserve, fork policy, guards, populate, unmap; shared by the host and CUDA
-//! backends. And one page that a forked child finds empty.
+//! Anonymous mappings: reserve, fork policy, guards, populate, unmap. Shared by the host and CUDA
+//! backends.
 
 use std::ptr::NonNull;
 
@@ -66,7 +66,7 @@ pub(crate) fn reserve(bytes: usize, options: MapOptions) -> Result<NonNull<u8>, 
 }
 
 /// A new private anonymous mapping at an address of the kernel's choice.
-fn map(bytes: usize, protection: ProtFlags) -> Result<NonNull<u8>, Errno> {
+pub(super) fn map(bytes: usize, protection: ProtFlags) -> Result<NonNull<u8>, Errno> {
     // SAFETY: a mapping at an address of the kernel's choice touches nothing of ours.
     let mapped = unsafe {
         rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
@@ -108,34 +108,6 @@ pub(crate) unsafe fn release(region: Region, options: MapOptions) -> Result<(), 
     // SAFETY: the caller's duty; the guards belong to the region.
     unsafe { rustix::mm::munmap(mapped.cast(), options.mapped_bytes(region.bytes)?) }
         .map_err(|error| MemoryError::os(MemoryStep::Release, region.bytes, error))
-}
-
-/// One page of zeroes, for good, which the kernel empties in every forked child; and whether it will:
-/// before 4.14 it does not.
-pub(crate) fn page_wiped_on_fork() -> Result<(NonNull<u8>, bool), Errno> {
-    let bytes = page_size();
-    let page = map(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
-    let advice = Advice::LinuxWipeOnFork;
-    // SAFETY: the page was mapped above and nobody else knows it.
-    match unsafe { rustix::mm::madvise(page.as_ptr().cast(), bytes, advice) } {
-        Ok(()) => Ok((page, true)),
-        Err(Errno::INVAL) => Ok((page, false)),
-        Err(error) => {
-            // SAFETY: as above.
-            unsafe { release_page(page) };
-            Err(error)
-        }
-    }
-}
-
-/// Gives back a page that was not wanted after all.
-///
-/// # Safety
-///
-/// `page` is one from [`page_wiped_on_fork`] that nobody uses.
-pub(crate) unsafe fn release_page(page: NonNull<u8>) {
-    // SAFETY: the caller's duty. A page that stays mapped harms nobody.
-    let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), page_size()) };
 }
 
 #[cfg(all(test, not(any(loom, shuttle, miri))))]

@@ -4,6 +4,8 @@ mod heap;
 pub(crate) mod limits;
 pub(crate) mod mapping;
 mod mlock;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) mod page;
 
 pub use heap::Heap;
 pub use limits::Memlock;

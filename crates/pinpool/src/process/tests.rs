@@ -1,38 +1,15 @@
 //! Forks of every kind. A child only asks and ends: its answer is its exit status.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use pinpool_testkit::child;
+use pinpool_testkit::fork::{in_fork, in_raw_clone};
 
 use super::Home;
 
-/// Runs `check` in a forked child of the calling thread.
-fn in_fork(check: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child asks and `_exit`s, and returns to nothing of the harness.
-    answer(unsafe { libc::fork() }, check)
-}
-
-/// The same by the system call, which no handler of the C library hears of.
-fn in_raw_clone(check: impl FnOnce() -> bool) -> bool {
-    // SAFETY: without CLONE_VM this is a fork, the child of which does as above.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
-    answer(libc::pid_t::try_from(pid).unwrap(), check)
-}
-
-fn answer(pid: libc::pid_t, check: impl FnOnce() -> bool) -> bool {
-    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
-    if pid == 0 {
-        let status = if check() { 0 } else { 1 };
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = -1;
-    // SAFETY: the child is ours, and the status is written to.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert!(libc::WIFEXITED(status), "the child ended with wait status {status}");
-    libc::WEXITSTATUS(status) == 0
-}
-
 /// All that a child and a grandchild must find, whoever forks them.
-fn forks_as_it_should(fork: fn(&mut dyn FnMut() -> bool) -> bool) {
+fn forks_as_it_should(fork: fn(&mut dyn FnMut() -> bool) -> Result<bool, i32>) {
+    let fork = |check: &mut dyn FnMut() -> bool| fork(check) == Ok(true);
     let ours = Home::here().unwrap();
     assert!(ours.is_here() && Home::here().unwrap().is_here());
     // Asked again and again, a child does not become its parent.
@@ -81,10 +58,11 @@ fn a_kernel_that_does_not_wipe_is_helped_by_the_c_library() {
         return;
     }
     refuse_to_wipe();
-    assert!(in_fork(|| Home::here().unwrap().is_here()));
+    assert_eq!(in_fork(|| Home::here().unwrap().is_here()), Ok(true));
     forks_as_it_should(|check| in_fork(check));
     let ours = Home::here().unwrap();
-    assert!(in_raw_clone(|| ours.is_here()), "the kernel wiped the page: it was not refused");
+    let blind = in_raw_clone(|| ours.is_here());
+    assert_eq!(blind, Ok(true), "the kernel wiped the page: it was not refused");
 }
 
 /// From now on the kernel answers the calling thread as one before 4.14 would.

@@ -1,9 +1,12 @@
 //! Guards and fork policies, as a process and its children meet them.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use pinpool_testkit::child;
+use pinpool_testkit::fork::in_fork;
 
 use super::*;
 use crate::memory::{LockMode, Mlock, PageLock};
@@ -106,25 +109,6 @@ fn a_step_over_either_end_is_a_fault() {
     };
     // SAFETY: within the region, or on a guard, which ends this process.
     unsafe { touched.write_volatile(1) };
-}
-
-/// Runs `touch` in a forked child; its exit status, or the signal that killed it.
-fn in_fork(touch: impl FnOnce() -> bool) -> Result<bool, i32> {
-    // SAFETY: the child touches memory and `_exit`s, and returns to nothing of the harness.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
-    if pid == 0 {
-        let status = if touch() { 0 } else { 1 };
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = -1;
-    // SAFETY: the child is ours, and the status is written to.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    if libc::WIFSIGNALED(status) {
-        return Err(libc::WTERMSIG(status));
-    }
-    Ok(libc::WEXITSTATUS(status) == 0)
 }
 
 #[test]
