@@ -48,12 +48,11 @@ mod free_list;
 mod in_flight;
 mod keeper;
 mod lease;
-mod lease_future;
+
 mod lifetime;
 mod memory;
 mod plan;
 mod pool;
-#[cfg_attr(not(any(test, feature = "cuda")), expect(dead_code, reason = "pools do not ask yet"))]
 mod process;
 mod reclaim;
 mod report;
@@ -84,13 +83,13 @@ pub use fence::{Fence, FenceError, FenceStatus, ManualFence};
 pub use frame::{FrameFormat, FrameSpec};
 pub use in_flight::{InFlight, Landing, TryTakeError};
 pub use lease::Lease;
-pub use lease_future::LeaseFuture;
+
 pub use memory::{
     BackendKind, ForkPolicy, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock,
     PageLock, Pinned, Region,
 };
 pub use plan::{ClassPlan, GrowPlan, Plan};
-pub use pool::Pool;
+pub use pool::{LeaseFuture, Pool};
 pub use report::{CloseReport, Holder, StartupReport, StuckSlot};
 pub use shared_lease::SharedLease;
 pub use size_class::ClassId;

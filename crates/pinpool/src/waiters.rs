@@ -33,7 +33,7 @@ use crate::free_list::{FreeList, Pop, Push, Reach};
 use crate::sync::{Condvar, Mutex};
 
 /// Those who wait for slots of one class.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Waiters {
     queue: Mutex<Queue>,
 }
@@ -134,6 +134,10 @@ impl Sleeper {
 }
 
 impl Waiters {
+    pub(crate) fn new() -> Self {
+        Self { queue: Mutex::new(Queue::default()) }
+    }
+
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().line.len()
@@ -223,7 +227,11 @@ impl Waiters {
     }
 
     /// Lets `open` add slots to the list, and hands them to whoever is in line.
-    pub(crate) fn open<M>(&self, list: &FreeList<M>, open: impl FnOnce() -> bool) -> (bool, Handed) {
+    pub(crate) fn open<M>(
+        &self,
+        list: &FreeList<M>,
+        open: impl FnOnce() -> bool,
+    ) -> (bool, Handed) {
         let mut queue = self.queue.lock();
         let mut handed = Handed::default();
         let opened = open();
@@ -234,11 +242,7 @@ impl Waiters {
     }
 
     /// Ends the waits that `hopeless` holds for: no slot can come home any more.
-    pub(crate) fn despair<M>(
-        &self,
-        list: &FreeList<M>,
-        hopeless: impl Fn(Want) -> bool,
-    ) -> Handed {
+    pub(crate) fn despair<M>(&self, list: &FreeList<M>, hopeless: impl Fn(Want) -> bool) -> Handed {
         let mut handed = Handed::default();
         self.queue.lock().dismiss(list, &Woken::Hopeless, hopeless, &mut handed);
         handed

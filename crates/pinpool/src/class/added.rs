@@ -257,7 +257,8 @@ impl ClassRef {
         if change.retry.is_some_and(|(until, _)| now < until) {
             return;
         }
-        let vacant = (0..class.added.slabs()).find(|number| !class.added.bays[*number].is_occupied());
+        let vacant =
+            (0..class.added.slabs()).find(|number| !class.added.bays[*number].is_occupied());
         let Some(number) = vacant else { return };
         if !class.shared.budget.has_room(class.pinned_by(grow)) {
             if !std::mem::replace(&mut change.told_full, true) {

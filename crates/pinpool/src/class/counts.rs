@@ -65,7 +65,10 @@ impl Class {
     #[inline(never)]
     pub(crate) fn miss(&self) -> LeaseError {
         let misses = self.list.count_miss();
-        self.raise_high_water((self.slots_now() - self.list.free_in(BayId::RESERVE)).saturating_sub(self.quarantined()));
+        self.raise_high_water(
+            (self.slots_now() - self.list.free_in(BayId::RESERVE))
+                .saturating_sub(self.quarantined()),
+        );
         if self.added.want() {
             self.shared.bell.ring();
         }
@@ -117,6 +120,11 @@ impl Class {
     pub(crate) fn pageable_out(&self) -> u32 {
         let slots = self.list.slots_of(self.list.pageable());
         self.added.pageable_out(self.list.free_in(self.list.pageable()), slots.end - slots.start)
+    }
+
+    /// The most slots that somebody without priority can get of the class at once.
+    pub(crate) fn most(&self) -> u32 {
+        self.first_slab - self.reserve + self.added.most()
     }
 
     /// The most slots that somebody with this reach can ever get.
@@ -214,7 +222,8 @@ impl Class {
         self.land();
         let count = self.counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
         // Nobody else's slot is in a wait that is given up: none was free.
-        let despaired = self.waiters.despair(&self.list, |want| self.available(want.reach) < want.count);
+        let despaired =
+            self.waiters.despair(&self.list, |want| self.available(want.reach) < want.count);
         let homeless = despaired.wake();
         debug_assert!(homeless.is_empty(), "an open list takes its slots");
         // It may have been the last that the keeper stayed for.

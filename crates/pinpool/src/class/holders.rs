@@ -56,11 +56,6 @@ impl Holders {
 }
 
 impl Class {
-    /// Keeps track of its holders.
-    pub(crate) fn tracks(&self) -> bool {
-        self.holders.is_some()
-    }
-
     /// Slots that somebody holds. Whoever returns one meanwhile may be in it.
     pub(crate) fn held(&self) -> impl Iterator<Item = Held> {
         (0..self.list.slots()).filter_map(|slot| {

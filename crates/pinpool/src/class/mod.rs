@@ -159,7 +159,7 @@ impl ClassRef {
             backend: slab.shared().memory.kind(),
             name: ClassName::new(&plan.name),
             size: plan.size,
-            waiters: Waiters::default(),
+            waiters: Waiters::new(),
             counters: Counters::default(),
             lifetime,
             shared: Arc::clone(slab.shared()),
@@ -456,9 +456,10 @@ impl Class {
 
     /// True when nothing of a closed class can come home any more: all is, but for quarantined slots.
     pub(crate) fn is_done(&self) -> bool {
-        let out = self.lifetime.still_out();
-        out.is_some_and(|out| out + self.added.still_out() <= self.quarantined())
-            && !self.added.is_open()
+        // In this order: a bay that is still open once the class is closed is counted after it closed,
+        // and none opens any more.
+        let Some(out) = self.lifetime.still_out() else { return false };
+        !self.added.is_open() && out + self.added.still_out() <= self.quarantined()
     }
 
     /// The clock by which recordings on this class's slots are ordered.
@@ -499,10 +500,6 @@ impl Class {
     #[inline]
     pub(crate) fn slot_bytes(&self) -> usize {
         self.slot_bytes
-    }
-
-    pub(crate) fn on_empty(&self) -> OnEmpty {
-        self.on_empty
     }
 
     /// The largest slot that may stand in for one of this class.

@@ -7,25 +7,27 @@ mod world;
 
 use std::io::Write as _;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
 use super::counts::Census;
-use super::{ClassRef, Slots};
+use super::{ClassRef, Making, Slots, Taken};
 use crate::config::{OnEmpty, Scrub, Threads};
 use crate::error::LeaseError;
 use crate::free_list::FreeList;
 use crate::lease::Lease;
 use crate::memory::Heap;
-use crate::plan::ClassPlan;
+use crate::plan::{ClassPlan, GrowPlan};
+use crate::process::Home;
 use crate::shared::Shared;
 use crate::size_class::ClassId;
-use crate::slab::{Slab, StartupTimes};
+use crate::slab::{Slab, SlabSize, StartupTimes};
 use crate::slot::SlotState;
 
-use world::{World, pick};
+use world::{Alarm, World, pick};
 
 /// One shape of a model.
 #[derive(Debug, Clone, Copy)]
@@ -36,14 +38,44 @@ struct Shape {
     rounds: u8,
     /// Some fences fail.
     fails: bool,
+    /// How many of the slots are for the urgent.
+    reserve: u32,
+    on_empty: OnEmpty,
+    scrub: Scrub,
 }
 
+impl Shape {
+    /// Slots that there can be.
+    fn most(&self) -> u32 {
+        let more = matches!(self.on_empty, OnEmpty::Grow | OnEmpty::Pageable);
+        self.slots + u32::from(more)
+    }
+}
+
+const PLAIN: Shape = Shape {
+    slots: 2,
+    shards: 2,
+    lessees: 4,
+    rounds: 2,
+    fails: false,
+    reserve: 0,
+    on_empty: OnEmpty::Wait,
+    scrub: Scrub::None,
+};
+
 /// Fewer slots than lessees, so that somebody always waits.
-const BUSY: Shape = Shape { slots: 2, shards: 2, lessees: 4, rounds: 2, fails: false };
+const BUSY: Shape = PLAIN;
 /// One slot for all: each return has a waiter.
-const NARROW: Shape = Shape { slots: 1, shards: 1, lessees: 3, rounds: 2, fails: false };
+const NARROW: Shape = Shape { slots: 1, shards: 1, lessees: 3, ..PLAIN };
 /// Lost slots beside others.
-const FAILING: Shape = Shape { slots: 3, shards: 2, lessees: 3, rounds: 2, fails: true };
+const FAILING: Shape = Shape { slots: 3, lessees: 3, fails: true, ..PLAIN };
+/// One slot for everybody, one for the urgent.
+const RESERVED: Shape = Shape { reserve: 1, lessees: 3, ..PLAIN };
+/// The keeper adds a slab, and takes it away.
+const GROWING: Shape = Shape { slots: 1, lessees: 3, on_empty: OnEmpty::Grow, ..PLAIN };
+/// Slots are scrubbed between owners; what is missing is pageable.
+const SCRUBBED: Shape =
+    Shape { slots: 1, lessees: 3, on_empty: OnEmpty::Pageable, scrub: Scrub::Zero, ..PLAIN };
 
 #[test]
 fn a_busy_class_random() {
@@ -73,6 +105,36 @@ fn fences_that_fail_random() {
 #[test]
 fn fences_that_fail_pct() {
     check("fences that fail", 50_000, pct, || scenario(FAILING));
+}
+
+#[test]
+fn a_reserve_random() {
+    check("a reserve", 50_000, RandomScheduler::new, || scenario(RESERVED));
+}
+
+#[test]
+fn a_reserve_pct() {
+    check("a reserve", 50_000, pct, || scenario(RESERVED));
+}
+
+#[test]
+fn a_growing_class_random() {
+    check("a growing class", 50_000, RandomScheduler::new, || scenario(GROWING));
+}
+
+#[test]
+fn a_growing_class_pct() {
+    check("a growing class", 50_000, pct, || scenario(GROWING));
+}
+
+#[test]
+fn scrubbed_and_pageable_random() {
+    check("scrubbed and pageable", 50_000, RandomScheduler::new, || scenario(SCRUBBED));
+}
+
+#[test]
+fn scrubbed_and_pageable_pct() {
+    check("scrubbed and pageable", 50_000, pct, || scenario(SCRUBBED));
 }
 
 /// Three places where priorities change: what needs three ill-timed steps is found.
@@ -122,7 +184,8 @@ impl Drop for House {
 }
 
 fn open(shape: Shape) -> (House, Arc<Shared>) {
-    let shared = Arc::new(Shared::new(Arc::new(Heap::new()), u64::MAX));
+    let home = Home::here().expect("a mark");
+    let shared = Arc::new(Shared::new(Arc::new(Heap::new()), u64::MAX, home));
     let plan = ClassPlan {
         name: "model".into(),
         size: SLOT_BYTES,
@@ -133,17 +196,19 @@ fn open(shape: Shape) -> (House, Arc<Shared>) {
         waste_bytes: 0,
         chunk_bytes: SLAB_BYTES,
         stride_bytes: SLOT_BYTES,
-        on_empty: OnEmpty::Wait,
-        reserve: 0,
+        on_empty: shape.on_empty,
+        reserve: shape.reserve,
         max_spill: 1,
-        scrub: Scrub::None,
-        grow: None,
-        pageable_max: 0,
+        scrub: shape.scrub,
+        grow: (shape.on_empty == OnEmpty::Grow).then(GrowPlan::of_one),
+        pageable_max: u32::from(shape.on_empty == OnEmpty::Pageable),
         idle_after: Duration::from_secs(10),
     };
-    let slab = Slab::open(&plan, false, Threads::Count(1), &shared, &mut StartupTimes::default());
-    let list = FreeList::new(shape.slots, shape.shards, SlotState::new).expect("memory");
-    let class = ClassRef::new(ClassId(0), &plan, slab.expect("memory"), Slots(list));
+    let size = SlabSize { bytes: SLAB_BYTES, chunk_bytes: SLAB_BYTES };
+    let making = Making { pins: false, threads: Threads::Count(1), tracks: false };
+    let slab = Slab::open(size, false, making.threads, &shared, &mut StartupTimes::default());
+    let list = FreeList::new(Slots::layout(&plan), shape.shards, SlotState::new).expect("memory");
+    let class = ClassRef::new(ClassId(0), &plan, making, slab.expect("memory"), Slots(list));
     let world = Arc::new(World::new(shape));
     (House { class, world }, shared)
 }
@@ -197,12 +262,13 @@ fn scenario(shape: Shape) {
     finish(house, &shared, keeper);
 }
 
-/// Until the keeper brought home what is over. A slot on its way counts as leased.
-fn await_landings(class: ClassRef) {
+/// Until the keeper brought home what is over, and holds no pageable buffer that it frees. A slot on its
+/// way counts as leased.
+fn await_landings(class: ClassRef) -> Census {
     loop {
-        let Census { in_flight, leased, .. } = class.get().census();
-        if in_flight + leased == 0 {
-            return;
+        let census = class.get().census();
+        if census.in_flight + census.leased == 0 {
+            return census;
         }
         thread::yield_now();
     }
@@ -210,11 +276,12 @@ fn await_landings(class: ClassRef) {
 
 /// Nobody leases and every fence is over: all slots come home, and the counts are exact.
 fn at_rest(class: ClassRef, world: &World) {
-    await_landings(class);
+    let census = await_landings(class);
     let lost = world.lost();
-    let wanted =
-        Census { free: world.shape.slots - lost, in_flight: 0, quarantined: lost, leased: 0 };
-    assert_eq!(class.get().census(), wanted, "the counts at rest (I5)");
+    let (slots, free) = (census.slots, census.slots - lost);
+    assert!(slots >= world.shape.slots, "what is free is there");
+    let wanted = Census { slots, free, in_flight: 0, quarantined: lost, leased: 0 };
+    assert_eq!(census, wanted, "the counts at rest (I5)");
     assert_eq!(class.get().stale_returns_total(), 0);
     world.assert_left();
 }
@@ -231,7 +298,7 @@ fn finish(house: Arc<House>, shared: &Arc<Shared>, keeper: thread::JoinHandle<()
     );
     for _ in 0..lost {
         assert!(shared.mapped_bytes() > 0, "the memory of lost slots stays mapped (I6)");
-        class.arrive();
+        class.get().lifetime.arrive().then(|| class.all_home());
     }
     assert_eq!(shared.wait_all_home(Duration::MAX), 0);
     drop(house);
@@ -243,6 +310,11 @@ fn finish(house: Arc<House>, shared: &Arc<Shared>, keeper: thread::JoinHandle<()
 fn keep(class: ClassRef, shared: &Shared) {
     loop {
         class.reclaim();
+        class.wash(usize::MAX);
+        class.grow_if_wanted(Instant::now());
+        if pick(4) == 0 {
+            class.trim(Instant::now(), true);
+        }
         shared.wakers.pass(|fence| shared.recycle(fence));
         if class.get().is_done() {
             break;
@@ -278,15 +350,18 @@ fn lessee(house: Arc<House>, me: u8) {
 }
 
 impl House {
-    /// A lease in one of three ways, stamped.
+    /// A lease in one of many ways, stamped.
     fn lease(&self, me: u8) -> Option<Lease> {
         let now = Instant::now();
-        let taken = match pick(4) {
-            0 => self.class.try_take(),
-            1 => self.class.take(now, Some(now)),
+        let urgent = self.world.shape.reserve > 0 && pick(2) == 0;
+        let taken = match pick(8) {
+            4 | 5 => self.lease_async(urgent),
+            6 => self.lease_two(),
+            0 => self.class.try_take(urgent),
+            1 => self.class.take(urgent, now, Some(now)),
             // Lost slots never come home, so that waiting could last for ever.
-            _ if self.world.shape.fails => self.class.take(now, Some(now)),
-            _ => self.class.take(now, None),
+            _ if self.world.shape.fails => self.class.take(urgent, now, Some(now)),
+            _ => self.class.take(urgent, now, None),
         };
         if pick(4) == 0 {
             assert_balanced(self.class.get().census(), self.world.shape);
@@ -303,9 +378,52 @@ impl House {
     }
 }
 
+impl House {
+    /// As a task that only its waker wakes, and which gives up at times.
+    fn lease_async(&self, urgent: bool) -> Result<Taken, LeaseError> {
+        let gives_up = self.world.shape.fails || pick(2) == 0;
+        match self.class.try_take(urgent) {
+            Err(LeaseError::Exhausted(_)) => {}
+            settled => return settled,
+        }
+        let alarm = Arc::new(Alarm::default());
+        let waker = Waker::from(Arc::clone(&alarm));
+        let waiting = match self.class.wait_async(urgent, &waker) {
+            Ok(waiting) => waiting,
+            Err(settled) => return settled,
+        };
+        loop {
+            match waiting.poll(&waker) {
+                Some(settled) => return settled,
+                None if gives_up => {
+                    if pick(2) == 0 {
+                        waiting.leave();
+                        return Err(LeaseError::Closed);
+                    }
+                    thread::yield_now();
+                }
+                None => alarm.sleep(),
+            }
+        }
+    }
+
+    /// Two at once or none; one goes back at once.
+    fn lease_two(&self) -> Result<Taken, LeaseError> {
+        let now = Instant::now();
+        let most = self.world.shape.slots - self.world.shape.reserve;
+        // Without an end where nobody is sure to give enough back.
+        let deadline = (self.world.shape.fails || pick(2) == 0).then_some(now);
+        let mut taken = self.class.take_many(most.min(2), now, deadline)?;
+        let kept = taken.pop().expect("one at least");
+        taken.into_iter().for_each(|one| self.class.give_back(one));
+        Ok(kept)
+    }
+}
+
 fn assert_balanced(census: Census, shape: Shape) {
-    let Census { free, in_flight, quarantined, leased } = census;
-    assert_eq!(free + in_flight + quarantined + leased, shape.slots, "{census:?} (I5)");
+    let Census { slots, free, in_flight, quarantined, leased } = census;
+    assert_eq!(free + in_flight + quarantined + leased, slots, "{census:?} (I5)");
+    assert!((shape.slots..=shape.most()).contains(&slots), "{census:?}");
 }
 
 const SLOT_BYTES: usize = 64;

@@ -20,7 +20,9 @@ pub(crate) struct Waiting {
 }
 
 impl ClassRef {
-    /// Takes a slot, waiting until `deadline` if none is free.
+    /// Takes a slot, waiting until `deadline` if none is free: as a pool does for a class that nothing
+    /// stands in for.
+    #[cfg(all(test, shuttle))]
     pub(crate) fn take(
         self,
         urgent: bool,
@@ -28,7 +30,9 @@ impl ClassRef {
         deadline: Option<Instant>,
     ) -> Result<Taken, LeaseError> {
         match self.try_take(urgent) {
-            Err(LeaseError::Exhausted(_)) if self.get().waits() => self.wait(urgent, since, deadline),
+            Err(LeaseError::Exhausted(_)) if self.get().waits() => {
+                self.wait(urgent, since, deadline)
+            }
             settled => settled,
         }
     }
@@ -89,8 +93,7 @@ impl ClassRef {
             Ok(waiting) => waiting,
             Err(woken) => return self.settle_wait(woken, since),
         };
-        let (woken, handed) =
-            class.waiters.sleep(&class.list, waiting.ticket, &ready, deadline);
+        let (woken, handed) = class.waiters.sleep(&class.list, waiting.ticket, &ready, deadline);
         self.settle_handed(handed);
         self.settle_wait(woken, since)
     }
@@ -104,7 +107,8 @@ impl ClassRef {
         let since = Instant::now();
         let want = Want { count: 1, reach: self.get().reach(urgent) };
         self.enter(want, Sleeper::Task(waker.clone()), since).map_err(|woken| {
-            self.settle_wait(woken, since).and_then(|mut taken| taken.pop().ok_or(LeaseError::Closed))
+            self.settle_wait(woken, since)
+                .and_then(|mut taken| taken.pop().ok_or(LeaseError::Closed))
         })
     }
 

@@ -94,7 +94,9 @@ impl Class {
             return;
         }
         let start = self.slot_ptr(slot);
-        if self.wash.checks() && !self.is_whole(start, self.slot_bytes, self.wash.canary_bytes, CANARY) {
+        if self.wash.checks()
+            && !self.is_whole(start, self.slot_bytes, self.wash.canary_bytes, CANARY)
+        {
             let count = self.wash.overruns.fetch_add(1, Ordering::Relaxed) + 1;
             // Of the last holder: it goes when the next one comes.
             let tag = Tag::name(self.list.meta(slot).tag());

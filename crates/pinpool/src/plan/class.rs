@@ -70,6 +70,12 @@ impl GrowPlan {
         self.by * self.slabs
     }
 
+    /// One slab of one slot, at most.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn of_one() -> Self {
+        Self { by: 1, slabs: 1, at: 0, slab_bytes: 4096, chunk_bytes: 4096 }
+    }
+
     fn new(
         class: &ClassConfig,
         count: u32,

@@ -11,10 +11,10 @@ use super::*;
 use crate::attached::{Attached, Order};
 use crate::bell::Bell;
 use crate::fence::{Fence, FenceError, ManualFence};
-use crate::free_list::{FreeList, Pop, Push};
-use crate::sync::AtomicUsize;
+use crate::free_list::{FreeList, Pop, Push, Reach};
 use crate::sync::Ordering::Relaxed;
-use crate::waiters::{Waiters, Woken};
+use crate::sync::{AtomicUsize, Condvar};
+use crate::waiters::{Handed, Sleeper, Waiters, Want, Woken};
 
 /// A class without memory.
 struct Model {
@@ -31,7 +31,7 @@ struct Model {
 /// One pass; what it settles.
 struct Pass<'a> {
     model: &'a Model,
-    wakes: usize,
+    handed: Handed,
 }
 
 impl Home for Pass<'_> {
@@ -40,12 +40,8 @@ impl Home for Pass<'_> {
     }
 
     fn settle(&mut self, slot: u32, _: u32) {
-        match self.model.list.push(slot) {
-            Push::Waited => {
-                self.wakes += 1;
-                assert_ne!(self.model.list.push_waited(slot), Push::Waited);
-            }
-            Push::Free | Push::Closed => {}
+        if self.model.list.push(slot) == Push::Waited {
+            self.handed.append(self.model.waiters.give(&self.model.list, slot));
         }
         self.model.home.fetch_add(1, Relaxed);
     }
@@ -56,7 +52,7 @@ impl Home for Pass<'_> {
 
     fn after(&mut self, fences: &mut dyn Iterator<Item = AnyFence>) {
         fences.for_each(drop);
-        (0..std::mem::take(&mut self.wakes)).for_each(|_| self.model.waiters.wake_one());
+        let _ = std::mem::take(&mut self.handed).wake();
     }
 
     fn enough(&mut self) -> bool {
@@ -100,7 +96,7 @@ impl Model {
     }
 
     fn pass(&self) {
-        self.reclaim.pass(&mut Pass { model: self, wakes: 0 });
+        self.reclaim.pass(&mut Pass { model: self, handed: Handed::default() });
     }
 
     fn home(&self) -> usize {
@@ -188,7 +184,7 @@ fn two_passes_send_a_slot_home_once() {
         other.join().unwrap();
         model.pass();
         assert_eq!(model.home(), 2);
-        assert_eq!(model.list.census().0, 2);
+        assert_eq!(model.list.census(Reach::REGULAR).0, 2);
     });
 }
 
@@ -259,11 +255,20 @@ fn a_retired_slot_reaches_a_waiter() {
         fence.complete();
         model.attach(0, &fence);
         let waiter = spawn(&model, |model| {
-            let announced = || {
-                model.pass();
-                model.bell.ring();
-            };
-            assert_eq!(model.waiters.wait(&model.list, None, announced, || false), Woken::Slot(0));
+            let ready = std::sync::Arc::new(Condvar::default());
+            let sleeper = Sleeper::Thread(std::sync::Arc::clone(&ready));
+            let want = Want { count: 1, reach: Reach::REGULAR };
+            let (entered, handed) = model.waiters.enter(&model.list, want, sleeper, || false);
+            let _ = handed.wake();
+            let woken = entered.map_or_else(
+                |woken| woken,
+                |ticket| {
+                    model.pass();
+                    model.bell.ring();
+                    model.waiters.sleep(&model.list, ticket, &ready, None).0
+                },
+            );
+            assert_eq!(woken, Woken::Slots(vec![0]));
         });
         let holder = spawn(&model, |model| model.retire(0));
         holder.join().unwrap();

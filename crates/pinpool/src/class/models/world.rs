@@ -70,7 +70,7 @@ impl World {
     pub(super) fn new(shape: Shape) -> Self {
         Self {
             shape,
-            shadows: (0..shape.slots).map(|_| Shadow::default()).collect(),
+            shadows: (0..shape.most()).map(|_| Shadow::default()).collect(),
             agenda: Mutex::new(Agenda { works: Vec::new(), lessees: shape.lessees }),
             more: Condvar::default(),
         }
@@ -183,7 +183,7 @@ impl World {
                 Poll::Ready(landed) => break landed,
                 // Dropped while it waits.
                 Poll::Pending if pick(4) == 0 => return self.disown(slot),
-                Poll::Pending => alarm.0.sleep(None),
+                Poll::Pending => alarm.sleep(),
             }
         };
         self.landed(slot, landed, me);
@@ -265,11 +265,17 @@ impl World {
 }
 
 /// Wakes a task.
-struct Alarm(Bell);
+pub(super) struct Alarm(Bell);
 
 impl Default for Alarm {
     fn default() -> Self {
         Self(Bell::new())
+    }
+}
+
+impl Alarm {
+    pub(super) fn sleep(&self) {
+        self.0.sleep(None);
     }
 }
 

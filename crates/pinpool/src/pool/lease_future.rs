@@ -5,10 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::Pool;
 use crate::class::{ClassRef, Waiting};
 use crate::error::LeaseError;
 use crate::lease::Lease;
-use crate::pool::Pool;
 
 /// The future of [`Pool::lease_async`].
 ///
@@ -67,6 +67,9 @@ impl Drop for LeaseFuture {
 impl fmt::Debug for LeaseFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = matches!(self.stage, Stage::InLine(..));
-        f.debug_struct("LeaseFuture").field("len", &self.len).field("waits", &waits).finish_non_exhaustive()
+        f.debug_struct("LeaseFuture")
+            .field("len", &self.len)
+            .field("waits", &waits)
+            .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,237 @@
+//! One lease at a time: at once, or after a wait, as a thread or as a task; what stands in for a slot
+//! of an empty class.
+
+use std::mem::size_of;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use bytemuck::Pod;
+
+use super::{LeaseFuture, Pool};
+use crate::class::{ClassRef, Waiting};
+use crate::error::LeaseError;
+use crate::lease::Lease;
+
+impl Pool {
+    /// Leases `len` bytes of the smallest class that holds them, if a slot is free. Never waits.
+    ///
+    /// If none is, a larger class's slot (`max_spill`) or a pageable buffer (`on_empty = "pageable"`) may stand in,
+    /// where the class says so.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::ZeroLen`], [`LeaseError::TooLarge`], [`LeaseError::Exhausted`],
+    /// [`LeaseError::Closed`] or [`LeaseError::Forked`].
+    #[inline]
+    pub fn try_lease(&self, len: usize) -> Result<Lease, LeaseError> {
+        self.try_ranked(len, false)
+    }
+
+    /// As [`Self::try_lease`], for the few leases that must not fail: they may have the class's `reserve`
+    /// as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_lease`].
+    pub fn try_lease_priority(&self, len: usize) -> Result<Lease, LeaseError> {
+        self.try_ranked(len, true)
+    }
+
+    /// Leases `len` bytes, waiting for a slot as long as it takes.
+    ///
+    /// Waiters of a class, threads and tasks alike, are served first come first served: a returned slot is handed to the
+    /// first in line, and nobody who comes later, `try_lease` included, can be given it. With
+    /// `on_empty = "fail"` nobody waits.
+    ///
+    /// A thread that holds every slot of the class and asks for one more waits for itself: see
+    /// [`Self::lease_many`] for the rule, and use [`Self::lease_timeout`] where it can happen.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_lease`], but `Exhausted` only when no slot will come back (all are quarantined) or
+    /// with `on_empty = "fail"`.
+    pub fn lease(&self, len: usize) -> Result<Lease, LeaseError> {
+        self.wait_ranked(len, false, Instant::now(), None)
+    }
+
+    /// As [`Self::lease`], for the few leases that must not fail: they may have the class's `reserve` as
+    /// well, and stand in line before all others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease`].
+    pub fn lease_priority(&self, len: usize) -> Result<Lease, LeaseError> {
+        self.wait_ranked(len, true, Instant::now(), None)
+    }
+
+    /// Leases `len` bytes, waiting at most `timeout` for a slot. A zero timeout looks once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease`], and [`LeaseError::Timeout`].
+    pub fn lease_timeout(&self, len: usize, timeout: Duration) -> Result<Lease, LeaseError> {
+        let now = Instant::now();
+        // A timeout past the end of the clock is no timeout.
+        self.wait_ranked(len, false, now, now.checked_add(timeout))
+    }
+
+    /// Leases `len` bytes, waiting for a slot until `deadline`. One in the past looks once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease_timeout`].
+    pub fn lease_deadline(&self, len: usize, deadline: Instant) -> Result<Lease, LeaseError> {
+        self.wait_ranked(len, false, Instant::now(), Some(deadline))
+    }
+
+    /// As [`Self::lease_timeout`], with the priority of [`Self::lease_priority`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease_timeout`].
+    pub fn lease_priority_timeout(
+        &self,
+        len: usize,
+        timeout: Duration,
+    ) -> Result<Lease, LeaseError> {
+        let now = Instant::now();
+        self.wait_ranked(len, true, now, now.checked_add(timeout))
+    }
+
+    /// Leases `len` bytes in a task, which stands in the same line as threads. Any executor will do.
+    ///
+    /// Dropping the future leaves the line, and hands on a slot that it was given meanwhile. Nothing
+    /// happens before the future is first polled. While it waits it keeps the pool open.
+    #[must_use = "a future does nothing until it is awaited"]
+    pub fn lease_async(&self, len: usize) -> LeaseFuture {
+        LeaseFuture::new(self.clone(), len, false)
+    }
+
+    /// As [`Self::lease_async`], with the priority of [`Self::lease_priority`].
+    #[must_use = "a future does nothing until it is awaited"]
+    pub fn lease_priority_async(&self, len: usize) -> LeaseFuture {
+        LeaseFuture::new(self.clone(), len, true)
+    }
+
+    #[inline]
+    fn try_ranked(&self, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
+        let class = self.class_for(len)?;
+        match class.try_pinned(urgent)? {
+            Some(taken) => Ok(Lease::new(class, taken, len)),
+            None => self.stand_in(class, len).ok_or_else(|| class.get().miss()),
+        }
+    }
+
+    fn wait_ranked(
+        &self,
+        len: usize,
+        urgent: bool,
+        since: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Lease, LeaseError> {
+        match self.try_ranked(len, urgent) {
+            Err(LeaseError::Exhausted(exhausted)) => {
+                let class = self.class_for(len)?;
+                if !class.get().waits() {
+                    return Err(LeaseError::Exhausted(exhausted));
+                }
+                class.wait(urgent, since, deadline).map(|taken| Lease::new(class, taken, len))
+            }
+            settled => settled,
+        }
+    }
+
+    /// A slot of a larger class, or a pageable buffer, for an empty class that may use one.
+    #[cold]
+    fn stand_in(&self, class: ClassRef, len: usize) -> Option<Lease> {
+        let most = class.get().spill_bytes();
+        let larger = self.handle.classes[class.get().id().index() + 1..].iter();
+        for other in larger.take_while(|other| other.get().slot_bytes() <= most) {
+            if let Ok(Some(taken)) = other.try_pinned(false) {
+                class.get().count_spill();
+                return Some(Lease::new(*other, taken, len));
+            }
+        }
+        class.try_pageable().map(|taken| Lease::new(class, taken, len))
+    }
+
+    /// One step of a task that wants a lease: the lease, or its place in line.
+    pub(crate) fn begin_wait(
+        &self,
+        len: usize,
+        urgent: bool,
+        waker: &Waker,
+    ) -> Result<(ClassRef, Waiting), Result<Lease, LeaseError>> {
+        match self.try_ranked(len, urgent) {
+            Err(LeaseError::Exhausted(exhausted)) => {
+                let class = self.class_for(len).map_err(Err)?;
+                if !class.get().waits() {
+                    return Err(Err(LeaseError::Exhausted(exhausted)));
+                }
+                let waiting = class.wait_async(urgent, waker);
+                let lease = |taken| Lease::new(class, taken, len);
+                waiting.map(|waiting| (class, waiting)).map_err(|taken| taken.map(lease))
+            }
+            settled => Err(settled),
+        }
+    }
+
+    /// Leases `count` elements of `T`, as [`Self::try_lease`] leases bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_lease`], and [`LeaseError::Misaligned`] when the class's slots are not aligned
+    /// to `T`, which takes a `T` aligned to more than 64 bytes.
+    pub fn try_lease_of<T: Pod>(&self, count: usize) -> Result<Lease<T>, LeaseError> {
+        typed(self.try_lease(self.bytes_of::<T>(count)?)?)
+    }
+
+    /// Leases `count` elements of `T`, as [`Self::lease`] leases bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease`] and [`Self::try_lease_of`].
+    pub fn lease_of<T: Pod>(&self, count: usize) -> Result<Lease<T>, LeaseError> {
+        typed(self.lease(self.bytes_of::<T>(count)?)?)
+    }
+
+    /// Leases `count` elements of `T`, as [`Self::lease_timeout`] leases bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::lease_timeout`] and [`Self::try_lease_of`].
+    pub fn lease_timeout_of<T: Pod>(
+        &self,
+        count: usize,
+        timeout: Duration,
+    ) -> Result<Lease<T>, LeaseError> {
+        typed(self.lease_timeout(self.bytes_of::<T>(count)?, timeout)?)
+    }
+
+    #[inline]
+    pub(super) fn class_for(&self, len: usize) -> Result<ClassRef, LeaseError> {
+        if len == 0 {
+            return Err(LeaseError::ZeroLen);
+        }
+        if !self.handle.shared.is_here() {
+            return Err(LeaseError::Forked);
+        }
+        match self.handle.sizes.class_for(len) {
+            Some(id) => Ok(self.handle.classes[id.index()]),
+            None => Err(self.too_large(len)),
+        }
+    }
+
+    fn bytes_of<T>(&self, count: usize) -> Result<usize, LeaseError> {
+        count.checked_mul(size_of::<T>()).ok_or_else(|| self.too_large(usize::MAX))
+    }
+
+    #[cold]
+    fn too_large(&self, requested: usize) -> LeaseError {
+        LeaseError::TooLarge { requested, largest: self.handle.sizes.largest() }
+    }
+}
+
+fn typed<T: Pod>(lease: Lease) -> Result<Lease<T>, LeaseError> {
+    lease.cast().map_err(|(_, error)| error)
+}
