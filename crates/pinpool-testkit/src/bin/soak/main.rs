@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use pinpool::{Heap, Pool};
+use pinpool_testkit::stamp;
 
 use load::{Tally, Worker};
 use verdict::{Verdict, report};
@@ -139,5 +140,16 @@ fn run(arguments: Arguments) -> Result<bool, String> {
     if !close.is_complete() {
         verdict.wrong(close.to_string());
     }
+    outlive(&verdict)?;
     Ok(verdict.print())
+}
+
+/// A lease outlives its pool and takes the memory along (I1).
+fn outlive(verdict: &Verdict) -> Result<(), String> {
+    let pool = open(1)?;
+    let mut lease = pool.try_lease(load::RETIRED).map_err(|error| error.to_string())?;
+    drop(pool);
+    stamp::write_slot(&mut lease, 1);
+    verdict.check(&lease, 1);
+    Ok(())
 }
