@@ -63,11 +63,7 @@ fn a_killed_process_leaves_no_locked_memory() {
         let start = Instant::now();
         while unclaimed_bytes() > before + NOISE {
             let after = unclaimed_bytes();
-            assert!(
-                start.elapsed() < BACK,
-                "kill {kill}: nobody has {} locked bytes, and {before} before",
-                after
-            );
+            assert!(start.elapsed() < BACK, "kill {kill}: {before} bytes before, {after} after it");
             std::thread::sleep(Duration::from_millis(1));
         }
         latest = latest.max(start.elapsed());

@@ -182,8 +182,12 @@ fn a_lease_outlives_the_thread_that_made_it() {
             let pool = pool.clone();
             std::thread::spawn(move || {
                 let mut held: Vec<_> = (0..3).map(|_| pool.try_lease(SIZE).unwrap()).collect();
-                held.iter_mut().for_each(|lease| stamp::write_slot(lease, 77));
-                held.iter().for_each(|lease| stamp::verify(lease.as_slice(), 77));
+                for lease in &mut held {
+                    stamp::write_slot(lease, 77);
+                }
+                for lease in &held {
+                    stamp::verify(lease.as_slice(), 77);
+                }
             })
         };
         for owner in round..round + 50 {
