@@ -99,6 +99,7 @@ pub(crate) fn report(
 ) {
     let row = |name: &str, value: String| println!("{name:<34} {value:>16}");
     let rate = |count: u64| format!("{:.0}", count as f64 / took.as_secs_f64());
+    row("a panic", if cfg!(panic = "abort") { "aborts" } else { "unwinds" }.to_owned());
     row("threads", asked.threads.to_string());
     row("leases", tally.leases.to_string());
     row("seconds", format!("{:.1}", took.as_secs_f64()));
