@@ -354,6 +354,10 @@ impl<T: Pod> Drop for Lease<T> {
         if crate::seeded::bug("double-return") {
             self.class.give_back(self.taken);
         }
+        if crate::seeded::bug("touch-after-drop") {
+            // SAFETY: none. The slot is the next owner's already, or unmapped: sanitizers say so.
+            let _ = unsafe { self.start.as_ptr().cast::<u8>().read_volatile() };
+        }
     }
 }
 

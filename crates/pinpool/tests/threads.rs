@@ -9,7 +9,6 @@
     reason = "a test reports by panicking, and its figures by printing"
 )]
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -230,43 +229,6 @@ fn more_waiters_than_slots_make_progress() {
     assert_all_home(pool, &ledger);
 }
 
-thread_local! {
-    static KEPT: RefCell<Vec<Lease>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Thousands of threads end with leases in a thread-local, whose destructor drops them; one in a
-/// hundred ends by a panic. Every slot comes home.
-#[test]
-fn leases_dropped_while_threads_end() {
-    let (pool, ledger) = pool(&[("frame", 512, 64)]);
-    let mut panics = 0;
-    for wave in 0..LIVES / 32 {
-        let threads: Vec<_> = (0..32u32)
-            .map(|thread| {
-                let pool = pool.clone();
-                std::thread::spawn(move || {
-                    KEPT.with_borrow_mut(|kept| {
-                        for _ in 0..2 {
-                            let mut lease = pool.try_lease(512).unwrap();
-                            stamp::write_slot(&mut lease, u64::from(thread));
-                            kept.push(lease);
-                        }
-                    });
-                    let held = pool.clone();
-                    if (wave * 32 + thread) % 100 == 0 {
-                        // Unwinds without the hook that prints.
-                        std::panic::resume_unwind(Box::new(held));
-                    }
-                })
-            })
-            .collect();
-        panics += threads.into_iter().filter_map(|thread| thread.join().err()).count();
-    }
-    println!("{} lives, {panics} ended by a panic", LIVES / 32 * 32);
-    assert!(panics >= 50);
-    assert_all_home(pool, &ledger);
-}
-
 /// The plainest leak: a million lease and drop on eight slots never run out and never leave the same
 /// eight addresses.
 #[test]
@@ -396,5 +358,3 @@ fn slots_in_flight_have_no_other_owner() {
 const HANG: Duration = Duration::from_secs(20);
 /// Attempts of each fighting thread.
 const ROUNDS: u64 = 100_000;
-/// Threads that come and go.
-const LIVES: u32 = 6400;
