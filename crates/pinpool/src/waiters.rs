@@ -201,8 +201,10 @@ impl Waiters {
         let fresh = Sleeper::Task(waker.clone());
         let mut queue = self.queue.lock();
         let woken = queue.settled.remove(&ticket);
-        let waiter = queue.line.get_mut(&ticket);
-        let old = waiter.map(|waiter| std::mem::replace(&mut waiter.sleeper, fresh));
+        let old = match queue.line.get_mut(&ticket) {
+            Some(waiter) => std::mem::replace(&mut waiter.sleeper, fresh),
+            None => fresh,
+        };
         drop(queue);
         drop(old);
         woken
