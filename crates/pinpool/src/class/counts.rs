@@ -126,6 +126,11 @@ impl Class {
         self.list.free_in(BayId::RESERVE)
     }
 
+    /// Free slots that anybody can have.
+    pub(super) fn unreserved(&self) -> u32 {
+        self.census().free.saturating_sub(self.reserved())
+    }
+
     /// The most slots that somebody without priority can get of the class at once.
     pub(crate) fn most(&self) -> u32 {
         self.first_slab - self.reserve + self.added.most()
