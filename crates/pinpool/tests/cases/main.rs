@@ -9,10 +9,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod counters;
+mod exhaustion;
+mod growth;
+mod holders;
 mod in_flight;
 mod log;
 mod many;
 mod memory;
+mod pageable;
 mod priority;
 mod reports;
 mod sizes;
