@@ -171,7 +171,7 @@ fn tasks_of_a_thread_that_ends_leave_the_line() {
         static TASKS: RefCell<Vec<LeaseFuture>> = const { RefCell::new(Vec::new()) };
     }
     let (pool, ledger) = pool(&[("frame", SIZE, 2)]);
-    let poll = |task: &mut LeaseFuture| {
+    let ask = |task: &mut LeaseFuture| {
         Pin::new(task).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     };
     for round in 0..1000 {
@@ -181,7 +181,7 @@ fn tasks_of_a_thread_that_ends_leave_the_line() {
         let ended = std::thread::spawn(move || {
             let mut returned = returned;
             let mut tasks: Vec<_> = (0..3).map(|_| user.lease_async(SIZE)).collect();
-            assert!(!tasks.iter_mut().any(poll));
+            assert!(!tasks.iter_mut().any(ask));
             // One of them is served, and is never polled again.
             returned.take();
             TASKS.set(tasks);

@@ -121,9 +121,10 @@ fn thread_in_line(
 ) -> std::thread::JoinHandle<()> {
     let (waiting, user, told) = (main_stats(pool).waiting, pool.clone(), told.clone());
     let thread = std::thread::spawn(move || {
-        let lease = match urgent {
-            true => user.lease_priority_timeout(4096, HANG),
-            false => user.lease_timeout(4096, HANG),
+        let lease = if urgent {
+            user.lease_priority_timeout(4096, HANG)
+        } else {
+            user.lease_timeout(4096, HANG)
         };
         told.send(number).unwrap();
         drop(lease.unwrap());
@@ -205,16 +206,12 @@ fn closed(subject: &Subject<'_>) {
     let pool = subject.pool(4096, 1);
     let held = pool.try_lease(4096).unwrap();
     let mut task = task_in_line(&pool);
-    let waiters: Vec<_> = [false, true]
-        .into_iter()
-        .map(|many| {
-            let user = pool.clone();
-            std::thread::spawn(move || match many {
-                true => user.lease_many(&[4096]).map(drop),
-                false => user.lease(4096).map(drop),
-            })
-        })
-        .collect();
+    let ways: [fn(&Pool) -> Result<(), LeaseError>; 2] =
+        [|pool| pool.lease(4096).map(drop), |pool| pool.lease_many(&[4096]).map(drop)];
+    let waiters = ways.map(|way| {
+        let user = pool.clone();
+        std::thread::spawn(move || way(&user))
+    });
     until_waiting(&pool, 3);
     pool.close(Duration::ZERO);
     for waiter in waiters {

@@ -58,7 +58,9 @@ impl ClassRef {
             match self.find_any() {
                 Ok(Some(slot)) => slots.push(slot),
                 none => {
-                    slots.into_iter().for_each(|slot| self.send_home(slot));
+                    for slot in slots {
+                        self.send_home(slot);
+                    }
                     return Err(none.err().unwrap_or_else(|| class.miss()));
                 }
             }
