@@ -1,7 +1,6 @@
 //! Every interleaving of a few waiters, returns, deadlines, cancellations and closes. A lost wake-up is
 //! a deadlock, which loom reports.
 
-use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 use std::task::{Wake, Waker};
 
 use loom::sync::Arc;
@@ -9,6 +8,7 @@ use loom::thread;
 
 use super::*;
 use crate::free_list::Layout;
+use crate::sync::plain::{AtomicUsize, Ordering as Plain};
 
 /// A list and its waiters.
 struct House {
