@@ -294,32 +294,39 @@ impl ClassRef {
         }
     }
 
-    /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
+    /// Takes a slot from the calling thread's shard, if one is there: the short way, without a call.
     #[inline]
-    pub(crate) fn try_pinned(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+    pub(crate) fn try_near(self) -> Option<Taken> {
         let class = self.get();
-        match class.list.pop() {
-            Pop::Slot { slot, new_low } => {
-                if new_low {
-                    class.sample_high_water();
-                }
-                if slot < class.plain_slots {
-                    return Ok(Some(class.taken(slot)));
-                }
-                match self.adopt(slot) {
-                    Some(taken) => Ok(Some(taken)),
-                    None => self.try_further(urgent),
-                }
-            }
-            Pop::Empty => self.try_further(urgent),
-            Pop::Closed => Err(LeaseError::Closed),
+        let (slot, new_low) = class.list.pop_near()?;
+        if new_low || slot >= class.plain_slots {
+            return self.settle_pop(slot, new_low);
+        }
+        Some(class.taken(slot))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_pop(self, slot: u32, new_low: bool) -> Option<Taken> {
+        let class = self.get();
+        if new_low {
+            class.sample_high_water();
+        }
+        self.adopt(slot)
+    }
+
+    /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
+    pub(crate) fn try_pinned(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+        match self.try_near() {
+            Some(taken) => Ok(Some(taken)),
+            None => self.try_further(urgent),
         }
     }
 
     /// Looks everywhere, until a slot is found that may be handed out.
     #[cold]
     #[inline(never)]
-    fn try_further(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+    pub(crate) fn try_further(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
         let reach = Reach { pageable: false, ..self.get().reach(urgent) };
         while let Some(slot) = self.find(reach)? {
             // One that is out of use now may have others beside it.
@@ -334,7 +341,12 @@ impl ClassRef {
     fn find(self, reach: Reach) -> Result<Option<u32>, LeaseError> {
         let class = self.get();
         match class.list.pop_within(reach) {
-            Pop::Slot { slot, .. } => return Ok(Some(slot)),
+            Pop::Slot { slot, new_low } => {
+                if new_low {
+                    class.sample_high_water();
+                }
+                return Ok(Some(slot));
+            }
             Pop::Closed => return Err(LeaseError::Closed),
             Pop::Empty => {}
         }
@@ -364,8 +376,6 @@ impl ClassRef {
     }
 
     /// Makes a slot, which the caller owns, its own. `None` if it may not be handed out.
-    #[cold]
-    #[inline(never)]
     fn adopt(self, slot: u32) -> Option<Taken> {
         let class = self.get();
         if !class.back(slot) {

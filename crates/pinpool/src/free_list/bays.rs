@@ -87,6 +87,7 @@ impl BayId {
 
 impl Reach {
     /// What is everybody's.
+    #[cfg(test)]
     pub(crate) const REGULAR: Self = Self { reserve: false, pageable: false };
     /// Whatever is pinned.
     pub(crate) const PINNED: Self = Self { reserve: true, pageable: false };

@@ -15,7 +15,7 @@ fn marked(slots: u32, shards: usize) -> Arc<Marked> {
 
 /// Takes a slot from shard `home` and marks it owned.
 fn take(list: &Marked, home: usize) -> Option<u32> {
-    match list.pop_from(home) {
+    match list.pop_from(home, Reach::REGULAR) {
         Pop::Slot { slot, .. } => {
             assert_eq!(list.meta(slot).swap(1, Ordering::Relaxed), 0, "two owners (I2)");
             Some(slot)
@@ -113,7 +113,7 @@ fn close_counts_every_slot_once() {
         let taken = list.close().expect("closed once") as usize;
         let home = other.join().expect("the model fails first");
         assert_eq!(taken + home, 2);
-        assert_eq!(list.pop_from(0), Pop::Closed);
+        assert_eq!(list.pop_from(0, Reach::REGULAR), Pop::Closed);
     });
 }
 
@@ -137,7 +137,9 @@ fn bytes_travel_with_the_slot() {
     loom::model(|| {
         let list =
             Arc::new(FreeList::new(1, 1, || loom::cell::UnsafeCell::new(0u32)).expect("memory"));
-        let Pop::Slot { slot, .. } = list.pop_from(0) else { panic!("one is free") };
+        let Pop::Slot { slot, .. } = list.pop_from(0, Reach::REGULAR) else {
+            panic!("one is free")
+        };
         let other = {
             let list = Arc::clone(&list);
             thread::spawn(move || {
@@ -146,7 +148,7 @@ fn bytes_travel_with_the_slot() {
                 list.push_to(0, slot, FLAGS)
             })
         };
-        if let Pop::Slot { slot, .. } = list.pop_from(0) {
+        if let Pop::Slot { slot, .. } = list.pop_from(0, Reach::REGULAR) {
             // SAFETY: I2, this thread owns the slot now.
             list.meta(slot).with(|bytes| assert_eq!(unsafe { *bytes }, 7));
         }

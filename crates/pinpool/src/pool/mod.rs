@@ -38,6 +38,8 @@ pub struct Pool {
 
 /// What all clones of a pool share.
 struct Handle {
+    /// Beside what every lease reads.
+    home: Home,
     sizes: SizeTable,
     classes: Box<[ClassRef]>,
     shared: Arc<Shared>,
@@ -113,7 +115,9 @@ impl Pool {
         })?;
         announce(&plan, &startup);
         let sizes = SizeTable::new(sizes);
-        Ok(Self { handle: Arc::new(Handle { sizes, classes, shared, plan, startup, keeper }) })
+        Ok(Self {
+            handle: Arc::new(Handle { home, sizes, classes, shared, plan, startup, keeper }),
+        })
     }
 
     /// The tag of a holder's name, for [`Lease::set_tag`]. The same name gives the same tag in every
