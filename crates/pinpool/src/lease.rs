@@ -340,7 +340,7 @@ impl<T: Pod> Lease<T> {
     /// Takes the slot out of use for good: it counts as in flight, and its work may never be over.
     /// The caller forgets the lease.
     pub(crate) fn quarantine(&self, error: &Error) {
-        self.class.get().quarantine(self.taken.slot, error);
+        self.class.quarantine(self.taken.slot, error);
         while let Some(lost) = self.state().detach() {
             self.class.get().shared().recycle(lost.fence);
         }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::Class;
+use super::{Class, ClassRef};
 use crate::error::{Error, Exhausted, LeaseError, is_told};
 use crate::free_list::{BayId, Reach};
 use crate::slot::SlotState;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::waiters::Want;
 
 /// Cumulative counts, written on cold paths.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub(super) struct Counters {
     departed: AtomicU64,
     landed: AtomicU64,
     quarantined: AtomicU32,
+    /// Those of them that are in the reserve.
+    lost_reserve: AtomicU32,
     high_water: AtomicU32,
     stale_returns: AtomicU64,
 }
@@ -130,7 +133,8 @@ impl Class {
     /// The most slots that somebody with this reach can ever get.
     pub(super) fn available(&self, reach: Reach) -> u32 {
         let lost = self.quarantined();
-        let reserve = if reach.reserve { 0 } else { self.reserve };
+        let lost_reserve = self.counters.lost_reserve.load(Ordering::Relaxed);
+        let reserve = if reach.reserve { 0 } else { self.reserve.saturating_sub(lost_reserve) };
         (self.first_slab + self.added.most()).saturating_sub(lost).saturating_sub(reserve)
     }
 
@@ -206,29 +210,6 @@ impl Class {
     /// A slot's work is over as the host sees it.
     pub(crate) fn land(&self) {
         self.counters.landed.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// A slot in flight whose work may never be over is never used again (I11).
-    pub(crate) fn quarantine(&self, slot: u32, error: &Error) {
-        let count = self.lose();
-        if is_told(count as usize) {
-            tracing::error!(%error, class = %self.name, slot, count, "slot quarantined");
-        }
-    }
-
-    /// Takes a slot in flight out of use. Returns how many are by now.
-    pub(super) fn lose(&self) -> u32 {
-        // First: a slot in between counts as leased, never twice.
-        self.land();
-        let count = self.counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
-        // Nobody else's slot is in a wait that is given up: none was free.
-        let despaired =
-            self.waiters.despair(&self.list, |want| self.available(want.reach) < want.count);
-        let homeless = despaired.wake();
-        debug_assert!(homeless.is_empty(), "an open list takes its slots");
-        // It may have been the last that the keeper stayed for.
-        self.shared.bell.ring();
-        count
     }
 
     /// Slots in flight: by holders of copies, and retired ones.
@@ -333,6 +314,36 @@ impl Class {
     /// Returns that were ignored because the slot was not the caller's any more.
     pub(crate) fn stale_returns_total(&self) -> u64 {
         self.counters.stale_returns.load(Ordering::Relaxed)
+    }
+}
+
+impl ClassRef {
+    /// A slot in flight whose work may never be over is never used again (I11).
+    pub(crate) fn quarantine(self, slot: u32, error: &Error) {
+        let count = self.lose(slot);
+        if is_told(count as usize) {
+            let class = self.get().name;
+            tracing::error!(%error, %class, slot, count, "slot quarantined");
+        }
+    }
+
+    /// Takes a slot in flight out of use. Returns how many are by now.
+    pub(super) fn lose(self, slot: u32) -> u32 {
+        let class = self.get();
+        let counters = &class.counters;
+        if class.list.bay_of(slot) == Some(BayId::RESERVE) {
+            counters.lost_reserve.fetch_add(1, Ordering::Relaxed);
+        }
+        // First: a slot in between counts as leased, never twice.
+        class.land();
+        let count = counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
+        if class.shared.is_here() {
+            let hopeless = |want: Want| class.available(want.reach) < want.count;
+            self.settle_handed(class.waiters.despair(&class.list, hopeless));
+            // It may have been the last that the keeper stayed for.
+            class.shared.bell.ring();
+        }
+        count
     }
 }
 

@@ -384,7 +384,7 @@ impl ClassRef {
         }
         if class.wash.checks() && !class.check_unwritten(slot) {
             class.depart();
-            class.lose();
+            self.lose(slot);
             return None;
         }
         if let Some(holders) = &class.holders {
