@@ -27,6 +27,8 @@ pub(super) struct Counters {
     departed: AtomicU64,
     landed: AtomicU64,
     quarantined: AtomicU32,
+    /// Those of them that belong to the reserve. Counted first, so that it is not behind.
+    reserve_lost: AtomicU32,
     high_water: AtomicU32,
     stale_returns: AtomicU64,
 }
@@ -130,8 +132,13 @@ impl Class {
     /// The most slots that somebody with this reach can ever get.
     pub(super) fn available(&self, reach: Reach) -> u32 {
         let lost = self.quarantined();
-        let reserve = if reach.reserve { 0 } else { self.reserve };
-        (self.first_slab + self.added.most()).saturating_sub(lost).saturating_sub(reserve)
+        let all = self.first_slab + self.added.most();
+        if reach.reserve {
+            return all.saturating_sub(lost);
+        }
+        // A lost slot of the reserve is not one of the others as well.
+        let lost = lost.saturating_sub(self.counters.reserve_lost.load(Ordering::Relaxed));
+        (all - self.reserve).saturating_sub(lost)
     }
 
     #[cold]
@@ -210,16 +217,19 @@ impl Class {
 
     /// A slot in flight whose work may never be over is never used again (I11).
     pub(crate) fn quarantine(&self, slot: u32, error: &Error) {
-        let count = self.lose();
+        let count = self.lose(slot);
         if is_told(count as usize) {
             tracing::error!(%error, class = %self.name, slot, count, "slot quarantined");
         }
     }
 
     /// Takes a slot in flight out of use. Returns how many are by now.
-    pub(super) fn lose(&self) -> u32 {
+    pub(super) fn lose(&self, slot: u32) -> u32 {
         // First: a slot in between counts as leased, never twice.
         self.land();
+        if self.list.bay_of(slot) == Some(BayId::RESERVE) {
+            self.counters.reserve_lost.fetch_add(1, Ordering::Relaxed);
+        }
         let count = self.counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
         // Nobody else's slot is in a wait that is given up: none was free.
         let despaired =

@@ -374,7 +374,7 @@ impl ClassRef {
         }
         if class.wash.checks() && !class.check_unwritten(slot) {
             class.depart();
-            class.lose();
+            class.lose(slot);
             return None;
         }
         if let Some(holders) = &class.holders {
