@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Class;
+use crate::clock;
 use crate::error::{Error, Exhausted, LeaseError, is_told};
 use crate::free_list::{BayId, Reach};
 use crate::slot::SlotState;
@@ -39,7 +40,7 @@ struct Started(Instant);
 
 impl Default for Started {
     fn default() -> Self {
-        Self(Instant::now())
+        Self(clock::now())
     }
 }
 
@@ -84,7 +85,7 @@ impl Class {
     }
 
     fn tell_miss(&self, exhausted: &Exhausted) {
-        let now = self.counters.start.0.elapsed().as_millis();
+        let now = clock::elapsed(self.counters.start.0).as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX).max(1);
         let told = self.counters.told.load(Ordering::Relaxed);
         if told != 0 && now - told.min(now) < TELL_MS {
@@ -260,7 +261,7 @@ impl Class {
 
     /// How long the longest use of a slot has been going on.
     pub(crate) fn oldest_in_flight(&self) -> Option<Duration> {
-        let now = Instant::now();
+        let now = clock::now();
         // First: fences move from slots to lines meanwhile, and never back.
         let attached = self.list.metas().filter_map(SlotState::used_since).min();
         let attached = attached.map(|since| now.saturating_duration_since(since));
