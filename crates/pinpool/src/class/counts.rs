@@ -274,6 +274,12 @@ impl Class {
         self.counters.quarantined.load(Ordering::Acquire)
     }
 
+    /// Some slot is quarantined. Either this sees one that is lost at the same time, or who loses it, and
+    /// then tells the keeper, sees what the caller did before: both change the same word.
+    pub(super) fn has_lost(&self) -> bool {
+        self.counters.quarantined.fetch_add(0, Ordering::AcqRel) > 0
+    }
+
     /// Slots that came home from flight so far.
     pub(crate) fn landed_total(&self) -> u64 {
         self.counters.landed.load(Ordering::Relaxed)

@@ -400,9 +400,18 @@ impl ClassRef {
     #[inline(never)]
     fn arrive(self, slot: u32) {
         let class = self.get();
+        // Whoever else comes home may be the last.
+        class.lifetime.hold();
         if slot >= class.first_slab {
             self.arrive_added(slot);
-        } else if class.lifetime.arrive() {
+        } else {
+            class.lifetime.arrive();
+        }
+        // Quarantined slots never come home: once they alone are out, nobody else tells the keeper.
+        if class.has_lost() && class.is_done() {
+            class.shared.bell.ring();
+        }
+        if class.lifetime.end_hold() {
             self.all_home();
         }
     }
