@@ -25,6 +25,12 @@ impl Bell {
         }
     }
 
+    /// Whether the next sleep ends at once.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn is_rung(&self) -> bool {
+        *self.rung.lock()
+    }
+
     /// Sleeps until the bell is rung or the deadline passes. Rings before count, once.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) {
         let mut rung = self.rung.lock();

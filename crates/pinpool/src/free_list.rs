@@ -392,16 +392,23 @@ impl Shard {
     }
 }
 
+std::thread_local! {
+    // Has no destructor, so it still answers while other thread-locals are torn down (I7).
+    static HOME: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
+}
+
+/// Makes the calling thread stand for the one with this number.
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) fn set_home(number: u32) {
+    HOME.with(|home| home.set(number));
+}
+
 /// The calling thread's number, which chooses its home shard. Numbers are handed out in turn, so
 /// threads started together spread over the shards.
 #[inline]
 fn home() -> usize {
     /// Not part of any model: it only picks a shard.
     static NEXT: plain::AtomicU32 = plain::AtomicU32::new(0);
-    std::thread_local! {
-        // Has no destructor, so it still answers while other thread-locals are torn down (I7).
-        static HOME: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
-    }
     HOME.with(|home| {
         if home.get() == u32::MAX {
             home.set(NEXT.fetch_add(1, plain::Ordering::Relaxed));

@@ -341,6 +341,9 @@ impl<T: Pod> Lease<T> {
     /// The caller forgets the lease.
     pub(crate) fn quarantine(&self, error: &Error) {
         self.class.quarantine(self.taken.slot, error);
+        // It is nobody's: no holder of it is listed, or told of as a leak.
+        let ours = self.state().give_back(self.taken.generation);
+        debug_assert!(ours, "the lease was its slot's owner (I2)");
         while let Some(lost) = self.state().detach() {
             self.class.get().shared().recycle(lost.fence);
         }

@@ -53,6 +53,13 @@ mod blocking {
             guard: &mut MutexGuard<'_, T>,
             deadline: Option<Instant>,
         ) -> bool {
+            #[cfg(test)]
+            if crate::clock::simulated::now().is_some() {
+                // Nobody else is there to wake the only thread of a simulated world.
+                assert!(deadline.is_some(), "the only thread sleeps for ever");
+                deadline.into_iter().for_each(crate::clock::simulated::sleep_until);
+                return true;
+            }
             if let Some(at) = deadline {
                 return self.0.wait_until(guard, at).timed_out();
             }

@@ -140,6 +140,13 @@ impl Added {
         }
     }
 
+    /// Open bays of slabs, as bits.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn open_slabs(&self) -> u64 {
+        let slabs = self.bays.iter().take(self.slabs()).rev();
+        slabs.fold(0, |bits, bay| bits << 1 | u64::from(bay.out.still_out().is_none()))
+    }
+
     fn slabs(&self) -> usize {
         self.bays.len() - 1
     }

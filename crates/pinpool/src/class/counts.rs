@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Class, ClassRef};
+use crate::clock;
 use crate::error::{Error, Exhausted, LeaseError, is_told};
 use crate::free_list::{BayId, Reach};
 use crate::slot::SlotState;
@@ -28,8 +29,8 @@ pub(super) struct Counters {
     departed: AtomicU64,
     landed: AtomicU64,
     quarantined: AtomicU32,
-    /// Those of them that are in the reserve.
-    lost_reserve: AtomicU32,
+    /// Those of them that belong to the reserve. Counted first, so that it is not behind.
+    reserve_lost: AtomicU32,
     high_water: AtomicU32,
     stale_returns: AtomicU64,
 }
@@ -40,7 +41,7 @@ struct Started(Instant);
 
 impl Default for Started {
     fn default() -> Self {
-        Self(Instant::now())
+        Self(clock::now())
     }
 }
 
@@ -85,7 +86,7 @@ impl Class {
     }
 
     fn tell_miss(&self, exhausted: &Exhausted) {
-        let now = self.counters.start.0.elapsed().as_millis();
+        let now = clock::elapsed(self.counters.start.0).as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX).max(1);
         let told = self.counters.told.load(Ordering::Relaxed);
         if told != 0 && now - told.min(now) < TELL_MS {
@@ -133,9 +134,13 @@ impl Class {
     /// The most slots that somebody with this reach can ever get.
     pub(super) fn available(&self, reach: Reach) -> u32 {
         let lost = self.quarantined();
-        let lost_reserve = self.counters.lost_reserve.load(Ordering::Relaxed);
-        let reserve = if reach.reserve { 0 } else { self.reserve.saturating_sub(lost_reserve) };
-        (self.first_slab + self.added.most()).saturating_sub(lost).saturating_sub(reserve)
+        let all = self.first_slab + self.added.most();
+        if reach.reserve {
+            return all.saturating_sub(lost);
+        }
+        // A lost slot of the reserve is not one of the others as well.
+        let lost = lost.saturating_sub(self.counters.reserve_lost.load(Ordering::Relaxed));
+        (all - self.reserve).saturating_sub(lost)
     }
 
     #[cold]
@@ -231,7 +236,7 @@ impl Class {
 
     /// How long the longest use of a slot has been going on.
     pub(crate) fn oldest_in_flight(&self) -> Option<Duration> {
-        let now = Instant::now();
+        let now = clock::now();
         // First: fences move from slots to lines meanwhile, and never back.
         let attached = self.list.metas().filter_map(SlotState::used_since).min();
         let attached = attached.map(|since| now.saturating_duration_since(since));
@@ -242,6 +247,12 @@ impl Class {
 
     pub(super) fn quarantined(&self) -> u32 {
         self.counters.quarantined.load(Ordering::Acquire)
+    }
+
+    /// Some slot is quarantined. Either this sees one that is lost at the same time, or who loses it, and
+    /// then tells the keeper, sees what the caller did before: both change the same word.
+    pub(super) fn has_lost(&self) -> bool {
+        self.counters.quarantined.fetch_add(0, Ordering::AcqRel) > 0
     }
 
     /// Slots that came home from flight so far.
@@ -332,7 +343,7 @@ impl ClassRef {
         let class = self.get();
         let counters = &class.counters;
         if class.list.bay_of(slot) == Some(BayId::RESERVE) {
-            counters.lost_reserve.fetch_add(1, Ordering::Relaxed);
+            counters.reserve_lost.fetch_add(1, Ordering::Relaxed);
         }
         // First: a slot in between counts as leased, never twice.
         class.land();

@@ -7,6 +7,8 @@ mod holders;
 mod homecoming;
 #[cfg(all(test, shuttle))]
 mod models;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod seen;
 mod waiting;
 mod wash;
 
@@ -88,9 +90,9 @@ pub(crate) struct Slots(FreeList<SlotState>);
 
 impl Slots {
     /// Records for all slots that a class may come to have.
-    pub(crate) fn new(plan: &ClassPlan) -> Result<Self, MemoryError> {
+    pub(crate) fn new(plan: &ClassPlan, shards: usize) -> Result<Self, MemoryError> {
         let layout = Self::layout(plan);
-        FreeList::new(layout, shard_count(), SlotState::new).map(Self).map_err(|_| MemoryError {
+        FreeList::new(layout, shards, SlotState::new).map(Self).map_err(|_| MemoryError {
             step: MemoryStep::Reserve,
             bytes: layout.slots() as usize * FreeList::<SlotState>::NODE_BYTES,
             cause: MemoryCause::Other("no memory for the records of its slots"),
@@ -408,9 +410,18 @@ impl ClassRef {
     #[inline(never)]
     fn arrive(self, slot: u32) {
         let class = self.get();
+        // Whoever else comes home may be the last.
+        class.lifetime.hold();
         if slot >= class.first_slab {
             self.arrive_added(slot);
-        } else if class.lifetime.arrive() {
+        } else {
+            class.lifetime.arrive();
+        }
+        // Quarantined slots never come home: once they alone are out, nobody else tells the keeper.
+        if class.has_lost() && class.is_done() {
+            class.shared.bell.ring();
+        }
+        if class.lifetime.end_hold() {
             self.all_home();
         }
     }
@@ -473,7 +484,7 @@ impl Class {
     }
 
     /// The clock by which recordings on this class's slots are ordered.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     pub(crate) fn recordings(&self) -> &Reclaim {
         &self.reclaim
     }
@@ -571,7 +582,7 @@ pub(crate) enum Departed {
 }
 
 /// One shard per processor, so that threads started together do not meet.
-fn shard_count() -> usize {
+pub(crate) fn shard_count() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     processors.next_power_of_two().min(SHARDS_MAX)
 }

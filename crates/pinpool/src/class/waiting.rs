@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::{ClassRef, Taken};
+use crate::clock;
 use crate::config::OnEmpty;
 use crate::error::LeaseError;
 use crate::sync::{Condvar, Ordering};
@@ -104,7 +105,7 @@ impl ClassRef {
         urgent: bool,
         waker: &Waker,
     ) -> Result<Waiting, Result<Taken, LeaseError>> {
-        let since = Instant::now();
+        let since = clock::now();
         let want = Want { count: 1, reach: self.get().reach(urgent) };
         self.enter(want, Sleeper::Task(waker.clone()), since).map_err(|woken| {
             self.settle_wait(woken, since)
@@ -133,7 +134,7 @@ impl ClassRef {
 
     fn settle_wait(self, woken: Woken, since: Instant) -> Result<Vec<Taken>, LeaseError> {
         let class = self.get();
-        let waited = since.elapsed();
+        let waited = clock::elapsed(since);
         class.counters.waited(waited);
         match woken {
             Woken::Slots(slots) => self.adopt_all(slots),

@@ -9,6 +9,7 @@ use bytemuck::Pod;
 
 use super::{LeaseFuture, Pool};
 use crate::class::{ClassRef, Waiting};
+use crate::clock;
 use crate::error::LeaseError;
 use crate::lease::Lease;
 
@@ -51,7 +52,7 @@ impl Pool {
     /// As [`Self::try_lease`], but `Exhausted` only when no slot will come back (all are quarantined) or
     /// with `on_empty = "fail"`.
     pub fn lease(&self, len: usize) -> Result<Lease, LeaseError> {
-        self.wait_ranked(len, false, Instant::now(), None)
+        self.wait_ranked(len, false, clock::now(), None)
     }
 
     /// As [`Self::lease`], for the few leases that must not fail: they may have the class's `reserve` as
@@ -61,7 +62,7 @@ impl Pool {
     ///
     /// As [`Self::lease`].
     pub fn lease_priority(&self, len: usize) -> Result<Lease, LeaseError> {
-        self.wait_ranked(len, true, Instant::now(), None)
+        self.wait_ranked(len, true, clock::now(), None)
     }
 
     /// Leases `len` bytes, waiting at most `timeout` for a slot. A zero timeout looks once.
@@ -70,7 +71,7 @@ impl Pool {
     ///
     /// As [`Self::lease`], and [`LeaseError::Timeout`].
     pub fn lease_timeout(&self, len: usize, timeout: Duration) -> Result<Lease, LeaseError> {
-        let now = Instant::now();
+        let now = clock::now();
         // A timeout past the end of the clock is no timeout.
         self.wait_ranked(len, false, now, now.checked_add(timeout))
     }
@@ -81,7 +82,7 @@ impl Pool {
     ///
     /// As [`Self::lease_timeout`].
     pub fn lease_deadline(&self, len: usize, deadline: Instant) -> Result<Lease, LeaseError> {
-        self.wait_ranked(len, false, Instant::now(), Some(deadline))
+        self.wait_ranked(len, false, clock::now(), Some(deadline))
     }
 
     /// As [`Self::lease_timeout`], with the priority of [`Self::lease_priority`].
@@ -94,7 +95,7 @@ impl Pool {
         len: usize,
         timeout: Duration,
     ) -> Result<Lease, LeaseError> {
-        let now = Instant::now();
+        let now = clock::now();
         self.wait_ranked(len, true, now, now.checked_add(timeout))
     }
 
