@@ -221,6 +221,8 @@ impl Class {
             let Some(start) = block.and_then(NonNull::new) else { return false };
             self.prepare(start);
             buffer.store(start.as_ptr().expose_provenance(), Ordering::Relaxed);
+            // A keeper that sleeps for good must see to it that the buffer goes when it is idle.
+            self.shared.bell.ring();
         }
         self.added.counts.pageable.fetch_add(1, Ordering::Relaxed);
         true
@@ -257,7 +259,7 @@ impl ClassRef {
         let class = self.get();
         let Some(grow) = &class.added.grow else { return };
         let wanted = class.added.wanted.swap(0, Ordering::AcqRel) != 0;
-        if !(wanted || class.is_waited() || class.census().free <= grow.at) || class.is_closed() {
+        if !(wanted || class.is_waited() || class.unreserved() <= grow.at) || class.is_closed() {
             return;
         }
         let mut change = class.added.change.lock();
@@ -364,7 +366,11 @@ impl ClassRef {
             (*known, *since) = (leases, unused.then_some(now));
         }
         let long = since.is_some_and(|since| now.duration_since(since) >= class.added.idle_after);
-        unused && (all || long)
+        drop(change);
+        // One that would be added again at once stays.
+        let slots = class.added.grow.as_ref().map_or(0, |grow| grow.at + grow.by);
+        let spare = number == class.added.slabs() || class.unreserved() > slots;
+        unused && (all || (long && spare))
     }
 
     /// Closes an added slab's bay; its memory goes with the last slot that is out. False if it was

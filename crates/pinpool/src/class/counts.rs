@@ -70,8 +70,7 @@ impl Class {
     pub(crate) fn miss(&self) -> LeaseError {
         let misses = self.list.count_miss();
         self.raise_high_water(
-            (self.slots_now() - self.list.free_in(BayId::RESERVE))
-                .saturating_sub(self.quarantined()),
+            (self.slots_now() - self.reserved()).saturating_sub(self.quarantined()),
         );
         if self.added.want() {
             self.shared.bell.ring();
@@ -109,7 +108,7 @@ impl Class {
             slots: self.slots_now(),
             in_flight: self.in_flight(),
             quarantined: self.quarantined(),
-            reserved: self.list.free_in(BayId::RESERVE),
+            reserved: self.reserved(),
             waiting: clamp(self.waiting() as u64, u32::MAX),
             oldest: self.oldest_holder(),
         }
@@ -124,6 +123,16 @@ impl Class {
     pub(crate) fn pageable_out(&self) -> u32 {
         let slots = self.list.slots_of(self.list.pageable());
         self.added.pageable_out(self.list.free_in(self.list.pageable()), slots.end - slots.start)
+    }
+
+    /// Free slots that are kept for leases with priority.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.list.free_in(BayId::RESERVE)
+    }
+
+    /// Free slots that anybody can have.
+    pub(super) fn unreserved(&self) -> u32 {
+        self.census().free.saturating_sub(self.reserved())
     }
 
     /// The most slots that somebody without priority can get of the class at once.

@@ -320,6 +320,7 @@ fn class_stats(class: ClassRef) -> ClassStats {
         grown: class.added_slots(),
         pageable: class.pageable_out(),
         free: census.free,
+        reserved: class.reserved().min(census.free),
         leased: census.leased,
         in_flight: census.in_flight,
         quarantined: census.quarantined,
