@@ -307,8 +307,8 @@ impl ClassRef {
                     return Ok(Some(class.taken(slot)));
                 }
                 match self.adopt(slot) {
-                    Some(taken) => Ok(Some(taken)),
-                    None => self.try_further(urgent),
+                    Ok(taken) => Ok(Some(taken)),
+                    Err(_) => self.try_further(urgent),
                 }
             }
             Pop::Empty => self.try_further(urgent),
@@ -323,7 +323,7 @@ impl ClassRef {
         let reach = Reach { pageable: false, ..self.get().reach(urgent) };
         while let Some(slot) = self.find(reach)? {
             // One that is out of use now may have others beside it.
-            if let Some(taken) = self.adopt(slot) {
+            if let Ok(taken) = self.adopt(slot) {
                 return Ok(Some(taken));
             }
         }
@@ -352,7 +352,7 @@ impl ClassRef {
     /// Takes a pageable buffer, where the class may use one.
     pub(crate) fn try_pageable(self) -> Option<Taken> {
         let slot = self.get().pop_pageable()?;
-        self.adopt(slot)
+        self.adopt(slot).ok()
     }
 
     /// As [`Self::try_pinned`], then a pageable buffer; counts a miss.
@@ -363,24 +363,24 @@ impl ClassRef {
         }
     }
 
-    /// Makes a slot, which the caller owns, its own. `None` if it may not be handed out.
+    /// Makes a slot, which the caller owns, its own, unless it may not be handed out.
     #[cold]
     #[inline(never)]
-    fn adopt(self, slot: u32) -> Option<Taken> {
+    fn adopt(self, slot: u32) -> Result<Taken, Unfit> {
         let class = self.get();
         if !class.back(slot) {
             self.send_home(slot);
-            return None;
+            return Err(Unfit::Unbacked);
         }
         if class.wash.checks() && !class.check_unwritten(slot) {
             class.depart();
             class.lose();
-            return None;
+            return Err(Unfit::Lost);
         }
         if let Some(holders) = &class.holders {
             holders.note(slot);
         }
-        Some(class.taken(slot))
+        Ok(class.taken(slot))
     }
 
     /// Sends home every retired slot whose work is complete.
@@ -549,6 +549,15 @@ impl Class {
     pub(crate) fn slot_state(&self, slot: u32) -> &SlotState {
         self.list.meta(slot)
     }
+}
+
+/// Why a slot is not handed out after all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unfit {
+    /// The system has no memory for a pageable one. It went home.
+    Unbacked,
+    /// It was written after it was returned. It is out of use.
+    Lost,
 }
 
 /// Whether a slot was counted as in flight before its holder let go of it.
