@@ -398,6 +398,10 @@ impl ClassRef {
     #[inline(never)]
     fn arrive(self, slot: u32) {
         let class = self.get();
+        if !class.shared.is_here() && !crate::seeded::bug("child-unmaps") {
+            // The parent's: its memory is not here (I12).
+            return;
+        }
         if slot >= class.first_slab {
             self.arrive_added(slot);
         } else if class.lifetime.arrive() {
@@ -408,10 +412,6 @@ impl ClassRef {
     /// Lets the memory go. Called once, by whoever counted the last slot home.
     fn all_home(self) {
         let class = self.get();
-        if !class.shared.is_here() {
-            // The parent's: its memory is not here (I12).
-            return;
-        }
         class.release_memory();
         // The keeper may be done.
         class.shared.bell.ring();
@@ -488,8 +488,11 @@ impl Class {
         unsafe { self.base.add(slot as usize * self.stride_bytes) }
     }
 
-    /// Where the GPU sees a slot.
+    /// Where the GPU sees a slot. A forked child has no GPU, and may never get the lock (I12).
     pub(crate) fn device_address(&self, slot: u32) -> Option<u64> {
+        if !self.shared.is_here() {
+            return None;
+        }
         if slot >= self.first_slab {
             return self.added_device_address(slot);
         }
