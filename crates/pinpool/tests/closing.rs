@@ -7,6 +7,9 @@
     reason = "a test reports by panicking, and its figures by printing"
 )]
 
+#[path = "closing/reports.rs"]
+mod reports;
+
 use std::time::{Duration, Instant};
 
 use pinpool::{Heap, LeaseError, MemoryStep, Pool};
