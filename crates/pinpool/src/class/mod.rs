@@ -217,6 +217,9 @@ impl ClassRef {
         if departed == Departed::Now {
             class.depart();
         }
+        if crate::seeded::bug("scrubs-early") {
+            class.launder(taken.slot);
+        }
         // Somebody waits: the keeper must hurry.
         let quiet = !class.list.is_watched();
         if !(quiet && class.reclaim.retire(taken.slot, state)) {
