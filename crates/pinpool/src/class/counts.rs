@@ -245,13 +245,15 @@ impl Class {
 
     /// How long the longest use of a slot has been going on.
     pub(crate) fn oldest_in_flight(&self) -> Option<Duration> {
+        // In a forked child the locks of slots and of retired ones may be held for ever (I12).
+        if !self.shared.is_here() {
+            return None;
+        }
         let now = clock::now();
         // First: fences move from slots to lines meanwhile, and never back.
         let attached = self.list.metas().filter_map(SlotState::used_since).min();
         let attached = attached.map(|since| now.saturating_duration_since(since));
-        // In a forked child the lock of the retired slots may be held for ever (I12).
-        let sorted = if self.shared.is_here() { self.reclaim.oldest(now) } else { None };
-        attached.max(sorted)
+        attached.max(self.reclaim.oldest(now))
     }
 
     pub(super) fn quarantined(&self) -> u32 {

@@ -219,6 +219,9 @@ impl ClassRef {
         if departed == Departed::Now {
             class.depart();
         }
+        if crate::seeded::bug("scrubs-early") {
+            class.launder(taken.slot);
+        }
         // Somebody waits: the keeper must hurry.
         let quiet = !class.list.is_watched();
         if !(quiet && class.reclaim.retire(taken.slot, state)) {
@@ -314,7 +317,8 @@ impl ClassRef {
         if new_low {
             class.sample_high_water();
         }
-        self.adopt(slot)
+        // One that is lost leaves others to be looked for.
+        self.adopt(slot).ok()
     }
 
     /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
@@ -332,7 +336,7 @@ impl ClassRef {
         let reach = Reach { pageable: false, ..self.get().reach(urgent) };
         while let Some(slot) = self.find(reach)? {
             // One that is out of use now may have others beside it.
-            if let Some(taken) = self.adopt(slot) {
+            if let Ok(taken) = self.adopt(slot) {
                 return Ok(Some(taken));
             }
         }
@@ -366,7 +370,7 @@ impl ClassRef {
     /// Takes a pageable buffer, where the class may use one.
     pub(crate) fn try_pageable(self) -> Option<Taken> {
         let slot = self.get().pop_pageable()?;
-        self.adopt(slot)
+        self.adopt(slot).ok()
     }
 
     /// As [`Self::try_pinned`], then a pageable buffer; counts a miss.
@@ -377,22 +381,22 @@ impl ClassRef {
         }
     }
 
-    /// Makes a slot, which the caller owns, its own. `None` if it may not be handed out.
-    fn adopt(self, slot: u32) -> Option<Taken> {
+    /// Makes a slot, which the caller owns, its own, unless it may not be handed out.
+    fn adopt(self, slot: u32) -> Result<Taken, Unfit> {
         let class = self.get();
         if !class.back(slot) {
             self.send_home(slot);
-            return None;
+            return Err(Unfit::Unbacked);
         }
         if class.wash.checks() && !class.check_unwritten(slot) {
             class.depart();
             self.lose(slot);
-            return None;
+            return Err(Unfit::Lost);
         }
         if let Some(holders) = &class.holders {
             holders.note(slot);
         }
-        Some(class.taken(slot))
+        Ok(class.taken(slot))
     }
 
     /// Sends home every retired slot whose work is complete.
@@ -410,6 +414,10 @@ impl ClassRef {
     #[inline(never)]
     fn arrive(self, slot: u32) {
         let class = self.get();
+        if !class.shared.is_here() && !crate::seeded::bug("child-unmaps") {
+            // The parent's: its memory is not here (I12).
+            return;
+        }
         // Whoever else comes home may be the last.
         class.lifetime.hold();
         if slot >= class.first_slab {
@@ -429,10 +437,6 @@ impl ClassRef {
     /// Lets the memory go. Called once, by whoever counted the last slot home.
     fn all_home(self) {
         let class = self.get();
-        if !class.shared.is_here() {
-            // The parent's: its memory is not here (I12).
-            return;
-        }
         class.release_memory();
         // The keeper may be done.
         class.shared.bell.ring();
@@ -509,8 +513,11 @@ impl Class {
         unsafe { self.base.add(slot as usize * self.stride_bytes) }
     }
 
-    /// Where the GPU sees a slot.
+    /// Where the GPU sees a slot. A forked child has no GPU, and may never get the lock (I12).
     pub(crate) fn device_address(&self, slot: u32) -> Option<u64> {
+        if !self.shared.is_here() {
+            return None;
+        }
         if slot >= self.first_slab {
             return self.added_device_address(slot);
         }
@@ -570,6 +577,15 @@ impl Class {
     pub(crate) fn slot_state(&self, slot: u32) -> &SlotState {
         self.list.meta(slot)
     }
+}
+
+/// Why a slot is not handed out after all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unfit {
+    /// The system has no memory for a pageable one. It went home.
+    Unbacked,
+    /// It was written after it was returned. It is out of use.
+    Lost,
 }
 
 /// Whether a slot was counted as in flight before its holder let go of it.

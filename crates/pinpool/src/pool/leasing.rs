@@ -155,7 +155,8 @@ impl Pool {
     fn stand_in(&self, class: ClassRef, len: usize) -> Option<Lease> {
         let most = class.get().spill_bytes();
         let larger = self.handle.classes[class.get().id().index() + 1..].iter();
-        for other in larger.take_while(|other| other.get().slot_bytes() <= most) {
+        let larger = larger.take_while(|other| other.get().slot_bytes() <= most);
+        for other in larger.filter(|other| class.get().scrubs_like(other.get())) {
             if let Ok(Some(taken)) = other.try_pinned(false) {
                 class.get().count_spill();
                 return Some(Lease::new(*other, taken, len));

@@ -47,7 +47,8 @@ struct Handle {
     shared: Arc<Shared>,
     plan: Plan,
     startup: StartupReport,
-    keeper: Keeper,
+    /// Taken out by drop only.
+    keeper: Option<Keeper>,
 }
 
 impl Pool {
@@ -127,7 +128,7 @@ impl Pool {
             Error::Keeper(error)
         })?;
         announce(&plan, &startup);
-        let sizes = SizeTable::new(sizes);
+        let (sizes, keeper) = (SizeTable::new(sizes), Some(keeper));
         Ok(Self {
             handle: Arc::new(Handle { home, sizes, classes, shared, plan, startup, keeper }),
         })
@@ -275,7 +276,8 @@ impl Handle {
         let slabs_left = self.shared.wait_all_home(timeout);
         if self.classes.iter().all(|class| class.get().is_done()) {
             // It ends at once, unless it runs foreign code.
-            self.keeper.join(now.checked_add(timeout.max(JOIN_WAIT)));
+            let until = now.checked_add(timeout.max(JOIN_WAIT));
+            self.keeper.iter().for_each(|keeper| keeper.join(until));
         }
         slabs_left
     }
@@ -285,6 +287,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if !self.shared.is_here() {
             // The parent's: its memory is not here, and its locks may be held by threads that are not.
+            // The number of its keeper's thread may be another's by now.
+            std::mem::forget(self.keeper.take());
             return;
         }
         // What is out, or in flight, keeps its memory and the keeper until it is home.
