@@ -140,6 +140,13 @@ impl Added {
         }
     }
 
+    /// Open bays of slabs, as bits.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn open_slabs(&self) -> u64 {
+        let slabs = self.bays.iter().take(self.slabs()).rev();
+        slabs.fold(0, |bits, bay| bits << 1 | u64::from(bay.out.still_out().is_none()))
+    }
+
     fn slabs(&self) -> usize {
         self.bays.len() - 1
     }
@@ -289,9 +296,10 @@ impl ClassRef {
         let bay = &class.added.bays[number];
         let size = SlabSize { bytes: grow.slab_bytes, chunk_bytes: grow.chunk_bytes };
         let mut times = StartupTimes::default();
-        let slab = Slab::open(size, class.pins, class.threads, &class.shared, &mut times)
-            .and_then(|slab| slab.locked_as(class.locked))
-            .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
+        let slab =
+            Slab::open(size, class.pins && class.locked, class.threads, &class.shared, &mut times)
+                .and_then(|slab| slab.locked_as(class.locked))
+                .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
         (0..grow.by as usize).for_each(|place| {
             // SAFETY: I1, the slab has room for `by` slots.
             class.prepare(unsafe { slab.base().add(place * class.stride_bytes) });
@@ -324,10 +332,15 @@ impl ClassRef {
         let class = self.get();
         let mut bytes = 0;
         for number in 0..class.added.slabs() {
-            if self.is_idle(number, now, all) && self.take_away(number) {
+            let Some(grow) = &class.added.grow else { break };
+            if !self.is_idle(number, now, all) {
+                continue;
+            }
+            // It would come back at once.
+            let spare = all || class.census().free > grow.by + grow.at;
+            if spare && self.take_away(number) {
                 class.added.counts.trimmed.fetch_add(1, Ordering::Relaxed);
-                let grow = class.added.grow.as_ref();
-                bytes += grow.map_or(0, |grow| grow.slab_bytes as u64);
+                bytes += grow.slab_bytes as u64;
             }
         }
         let pageable = class.added.slabs();

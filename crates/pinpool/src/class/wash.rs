@@ -7,7 +7,7 @@ use crossbeam::queue::ArrayQueue;
 
 use super::{Class, ClassRef};
 use crate::config::Scrub;
-use crate::free_list::Reach;
+use crate::free_list::{Pop, Reach};
 use crate::plan::ClassPlan;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tag::Tag;
@@ -71,6 +71,11 @@ impl Wash {
 }
 
 impl Class {
+    /// Slots of the other class are scrubbed as those of this one are, if they are (I16).
+    pub(crate) fn scrubs_like(&self, other: &Self) -> bool {
+        self.wash.scrub == Scrub::None || self.wash.scrub == other.wash.scrub
+    }
+
     /// Brings fresh memory of one slot to the state in which slots are handed out.
     pub(super) fn prepare(&self, start: NonNull<u8>) {
         if self.wash.scrub == Scrub::Poison || self.wash.checks() {
@@ -88,15 +93,15 @@ impl Class {
     }
 
     /// Scrubs and checks a slot that the caller owns.
-    fn launder(&self, slot: u32) {
+    pub(super) fn launder(&self, slot: u32) {
         // Its memory goes as it is.
         if self.is_closed() {
             return;
         }
         let start = self.slot_ptr(slot);
-        if self.wash.checks()
-            && !self.is_whole(start, self.slot_bytes, self.wash.canary_bytes, CANARY)
-        {
+        let canary_bytes =
+            if crate::seeded::bug("blind-canary") { 0 } else { self.wash.canary_bytes };
+        if self.wash.checks() && !self.is_whole(start, self.slot_bytes, canary_bytes, CANARY) {
             let count = self.wash.overruns.fetch_add(1, Ordering::Relaxed) + 1;
             // Of the last holder: it goes when the next one comes.
             let tag = Tag::name(self.list.meta(slot).tag());
@@ -165,18 +170,27 @@ impl ClassRef {
     /// Washes slots until one comes that the caller, who found nothing else, may have.
     pub(super) fn wash_one(self, reach: Reach) -> Option<u32> {
         let class = self.get();
+        let mut sent_home = false;
         while let Some(slot) = class.wash.next() {
             class.launder(slot);
             let suits = !class.is_waited() && class.list.is_within(class.list.bay_of(slot), reach);
             if !suits {
                 self.send_home(slot);
+                sent_home = true;
             }
             class.land();
             if suits {
                 return Some(slot);
             }
         }
-        None
+        if !sent_home {
+            return None;
+        }
+        // What nobody in line may have went to the list; the caller may be one who may.
+        match class.list.pop_within(reach) {
+            Pop::Slot { slot, .. } => Some(slot),
+            Pop::Empty | Pop::Closed => None,
+        }
     }
 }
 

@@ -5,11 +5,13 @@ mod leasing;
 mod many;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend;
-use crate::class::{ClassRef, Making, Slots};
+use crate::class::{ClassRef, Making, Slots, shard_count};
+use crate::clock;
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::memory::limits::locked_now;
@@ -38,18 +40,32 @@ pub struct Pool {
 
 /// What all clones of a pool share.
 struct Handle {
+    /// Beside what every lease reads.
+    home: Home,
     sizes: SizeTable,
     classes: Box<[ClassRef]>,
     shared: Arc<Shared>,
     plan: Plan,
     startup: StartupReport,
-    keeper: Keeper,
+    /// Taken out by drop only.
+    keeper: Option<Keeper>,
 }
 
 impl Pool {
     /// Opens a pool as planned, on the given memory or on the configured backend.
     pub(crate) fn open_plan(plan: Plan, memory: Option<Arc<dyn PageLock>>) -> Result<Self, Error> {
-        let start = Instant::now();
+        Self::open_kept(plan, memory, shard_count(), Keeper::start)
+    }
+
+    /// As [`Self::open_plan`], with so many shards in each free list and the keeper that `start` gives,
+    /// which is told the classes, what all share, and what counts as a leak.
+    pub(crate) fn open_kept(
+        plan: Plan,
+        memory: Option<Arc<dyn PageLock>>,
+        shards: usize,
+        start: impl FnOnce(Box<[ClassRef]>, Arc<Shared>, Option<Duration>) -> io::Result<Keeper>,
+    ) -> Result<Self, Error> {
+        let began = clock::now();
         let chosen = match memory {
             Some(memory) => backend::Chosen { memory, reason: "given by the caller".into() },
             None => backend::choose(&plan.config)?,
@@ -60,7 +76,7 @@ impl Pool {
         let mut records = Vec::with_capacity(plan.classes.len());
         for class in &plan.classes {
             let failed = |error| SlabFailure { error, pinned: 0 };
-            let slots = Slots::new(class).map_err(failed);
+            let slots = Slots::new(class, shards).map_err(failed);
             records.push(slots.map_err(|failure| explain(failure, class, &plan, &shared))?);
         }
         let making = Making {
@@ -87,7 +103,7 @@ impl Pool {
             reason: chosen.reason,
             pinned,
             times,
-            total: start.elapsed(),
+            total: clock::elapsed(began),
         };
         let sizes = plan.classes.iter().map(|class| class.slot_bytes).collect();
         let classes: Box<[ClassRef]> = plan
@@ -101,7 +117,7 @@ impl Pool {
             })
             .collect();
         let leak_after = plan.config.leak_after;
-        let started = Keeper::start(classes.clone(), Arc::clone(&shared), leak_after);
+        let started = start(classes.clone(), Arc::clone(&shared), leak_after);
         let keeper = started.map_err(|error| {
             for class in classes.iter().rev() {
                 class.close();
@@ -112,8 +128,10 @@ impl Pool {
             Error::Keeper(error)
         })?;
         announce(&plan, &startup);
-        let sizes = SizeTable::new(sizes);
-        Ok(Self { handle: Arc::new(Handle { sizes, classes, shared, plan, startup, keeper }) })
+        let (sizes, keeper) = (SizeTable::new(sizes), Some(keeper));
+        Ok(Self {
+            handle: Arc::new(Handle { home, sizes, classes, shared, plan, startup, keeper }),
+        })
     }
 
     /// The tag of a holder's name, for [`Lease::set_tag`]. The same name gives the same tag in every
@@ -145,7 +163,7 @@ impl Pool {
         if !self.handle.shared.is_here() {
             return 0;
         }
-        let now = Instant::now();
+        let now = clock::now();
         self.handle.classes.iter().map(|class| class.trim(now, true)).sum()
     }
 
@@ -251,14 +269,15 @@ impl Handle {
     /// Closes every class and waits up to `timeout` for all slabs to be given back. Returns how many
     /// are left.
     fn close(&self, timeout: Duration) -> usize {
-        let now = Instant::now();
+        let now = clock::now();
         for class in self.classes.iter().rev() {
             class.close();
         }
         let slabs_left = self.shared.wait_all_home(timeout);
         if self.classes.iter().all(|class| class.get().is_done()) {
             // It ends at once, unless it runs foreign code.
-            self.keeper.join(now.checked_add(timeout.max(JOIN_WAIT)));
+            let until = now.checked_add(timeout.max(JOIN_WAIT));
+            self.keeper.iter().for_each(|keeper| keeper.join(until));
         }
         slabs_left
     }
@@ -268,6 +287,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if !self.shared.is_here() {
             // The parent's: its memory is not here, and its locks may be held by threads that are not.
+            // The number of its keeper's thread may be another's by now.
+            std::mem::forget(self.keeper.take());
             return;
         }
         // What is out, or in flight, keeps its memory and the keeper until it is home.
