@@ -206,12 +206,11 @@ fn closed(subject: &Subject<'_>) {
     let pool = subject.pool(4096, 1);
     let held = pool.try_lease(4096).unwrap();
     let mut task = task_in_line(&pool);
-    let ways: [fn(&Pool) -> Result<(), LeaseError>; 2] =
-        [|pool| pool.lease(4096).map(drop), |pool| pool.lease_many(&[4096]).map(drop)];
-    let waiters = ways.map(|way| {
-        let user = pool.clone();
-        std::thread::spawn(move || way(&user))
-    });
+    let (one, several) = (pool.clone(), pool.clone());
+    let waiters = [
+        std::thread::spawn(move || one.lease(4096).map(drop)),
+        std::thread::spawn(move || several.lease_many(&[4096]).map(drop)),
+    ];
     until_waiting(&pool, 3);
     pool.close(Duration::ZERO);
     for waiter in waiters {

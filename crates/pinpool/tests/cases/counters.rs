@@ -493,8 +493,9 @@ fn each_finding_of_a_hardened_pool_is_counted_once() {
         let mut lease = pool.try_lease(BYTES).unwrap();
         let start = lease.as_mut_ptr();
         if !late {
+            let past = start.wrapping_add(BYTES);
             // SAFETY: the byte is within the slab, in the canary that this pool keeps.
-            unsafe { start.add(BYTES).write(1) };
+            unsafe { past.write(1) };
         }
         drop(lease);
         until("it is washed", || stats(&pool, "a").free == 1);
