@@ -41,11 +41,13 @@ pub struct ClassConfig {
     /// With [`OnEmpty::Grow`]: slots per grown slab, at most `grow_max`. Default: a quarter of
     /// `count`, rounded up, so that growth comes in few steps that each cost milliseconds.
     pub grow_by: Option<usize>,
-    /// With [`OnEmpty::Grow`]: the class grows ahead of need when so many or fewer slots are free;
-    /// 0 is when the last is taken. Less than `count`. Default: an eighth of `count`.
+    /// With [`OnEmpty::Grow`]: the class grows ahead of need when so many or fewer slots are free
+    /// that are not reserved; 0 is when the last is taken. Less than `count`. Default: an eighth of
+    /// `count`.
     pub grow_at: Option<usize>,
     /// With [`OnEmpty::Grow`] or [`OnEmpty::Pageable`]: for how long a grown slab or a pageable
-    /// buffer is unused before it is given back. Default: [`IDLE_AFTER_DEFAULT`].
+    /// buffer is unused before it is given back; a slab that would be added again at once stays.
+    /// Default: [`IDLE_AFTER_DEFAULT`].
     pub idle_after: Option<Duration>,
     /// With [`OnEmpty::Pageable`]: the most pageable buffers at once. Default: `count`.
     pub pageable_max: Option<usize>,
