@@ -1,5 +1,5 @@
-//! Memory of a class beyond its first slab: slabs that the keeper adds and takes away, and pageable
-//! buffers.
+//! Memory of a class beyond its first slab: slabs that a background thread adds and takes away, and
+//! pageable buffers.
 //!
 //! Each added slab has a bay of the free list, and its own count of slots that are not home. While it
 //! is there it holds the class's lifetime as one slot of the first slab does. Taking it away closes its bay:
@@ -221,8 +221,8 @@ impl Class {
             let Some(start) = block.and_then(NonNull::new) else { return false };
             self.prepare(start);
             buffer.store(start.as_ptr().expose_provenance(), Ordering::Relaxed);
-            // A keeper that sleeps for good must see to it that the buffer goes when it is idle.
-            self.shared.bell.ring();
+            // Who sleeps for good must see to it that the buffer goes when it is idle.
+            self.shared.ring_for_growth();
         }
         self.added.counts.pageable.fetch_add(1, Ordering::Relaxed);
         true
