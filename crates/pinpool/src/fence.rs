@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::sync::{AtomicU32, Mutex, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 
 /// Something that uses a slot's bytes and is over at some time: a copy, a network send, a write by
 /// `io_uring`.
@@ -94,17 +94,20 @@ struct Hand {
     /// `Release` in `complete` pairs with `Acquire` in `poll`: what was done before completion is
     /// visible to the slot's next owner.
     state: AtomicU32,
-    reason: Mutex<Option<FenceError>>,
+    /// Set by whoever went from [`PENDING`] to [`FAILING`], before [`FAILED`].
+    reason: OnceLock<FenceError>,
 }
 
 const PENDING: u32 = 0;
 const COMPLETE: u32 = 1;
 const FAILED: u32 = 2;
+/// The reason is being written; nobody waits for that, as a forked child might for ever.
+const FAILING: u32 = 3;
 
 impl ManualFence {
     /// A pending fence.
     pub fn new() -> Self {
-        Self(Arc::new(Hand { state: AtomicU32::new(PENDING), reason: Mutex::new(None) }))
+        Self(Arc::new(Hand { state: AtomicU32::new(PENDING), reason: OnceLock::new() }))
     }
 
     /// The work is over. A fence that failed stays failed.
@@ -118,12 +121,10 @@ impl ManualFence {
     /// Nobody will ever know whether the work is over: the slot is lost. A complete fence stays
     /// complete.
     pub fn fail(&self, text: impl Into<Cow<'static, str>>) {
-        let mut reason = self.0.reason.lock();
-        if reason.is_none() {
-            *reason = Some(FenceError::new(text));
+        if self.settle(FAILING) {
+            let _ = self.0.reason.set(FenceError::new(text));
+            self.0.state.store(FAILED, Ordering::Release);
         }
-        drop(reason);
-        self.settle(FAILED);
     }
 
     /// Whether [`Self::complete`] came first.
@@ -131,18 +132,23 @@ impl ManualFence {
         self.0.state.load(Ordering::Acquire) == COMPLETE
     }
 
-    /// The first answer stands.
-    fn settle(&self, state: u32) {
-        let _ = self.0.state.compare_exchange(PENDING, state, Ordering::Release, Ordering::Relaxed);
+    /// The first answer stands. True for it.
+    fn settle(&self, state: u32) -> bool {
+        let state =
+            self.0.state.compare_exchange(PENDING, state, Ordering::Release, Ordering::Relaxed);
+        state.is_ok()
     }
 }
 
 impl Fence for ManualFence {
     fn poll(&self) -> Result<FenceStatus, FenceError> {
         match self.0.state.load(Ordering::Acquire) {
-            PENDING => Ok(FenceStatus::Pending),
+            PENDING | FAILING => Ok(FenceStatus::Pending),
             COMPLETE => Ok(FenceStatus::Complete),
-            _ => Err(self.0.reason.lock().clone().unwrap_or(FenceError::new("failed by hand"))),
+            _ => {
+                let reason = self.0.reason.get().cloned();
+                Err(reason.unwrap_or(FenceError::new("failed by hand")))
+            }
         }
     }
 }

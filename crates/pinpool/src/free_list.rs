@@ -147,17 +147,25 @@ impl<M> FreeList<M> {
 
     /// Takes a free slot that is anybody's: from the calling thread's shard, else from any other, else
     /// from an open bay.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn pop(&self) -> Pop {
-        self.pop_from(home())
+        self.pop_within(Reach::REGULAR)
     }
 
-    /// As [`Self::pop`], of all that `reach` allows: what is everybody's first.
-    pub(crate) fn pop_within(&self, reach: Reach) -> Pop {
+    /// Takes a free slot from the calling thread's shard only: the short way. True if its stack was
+    /// never so shallow before.
+    #[inline]
+    pub(crate) fn pop_near(&self) -> Option<(u32, bool)> {
         match self.pop_shard(&self.shards[home() & self.mask()]) {
-            Some(found) => found,
-            None => self.pop_elsewhere(home(), reach),
+            Some(Pop::Slot { slot, new_low }) => Some((slot, new_low)),
+            _ => None,
         }
+    }
+
+    /// Takes a free slot that `reach` allows: from the calling thread's shard, else from any other, else
+    /// from a bay.
+    pub(crate) fn pop_within(&self, reach: Reach) -> Pop {
+        self.pop_from(home(), reach)
     }
 
     /// Gives a slot back. The caller owns `slot`.
@@ -278,11 +286,10 @@ impl<M> FreeList<M> {
         self.shards.len() - 1
     }
 
-    #[inline]
-    fn pop_from(&self, home: usize) -> Pop {
+    fn pop_from(&self, home: usize, reach: Reach) -> Pop {
         match self.pop_shard(&self.shards[home & self.mask()]) {
             Some(found) => found,
-            None => self.pop_elsewhere(home, Reach::REGULAR),
+            None => self.pop_elsewhere(home, reach),
         }
     }
 

@@ -53,7 +53,10 @@ impl<T: Pod> Lease<T> {
 impl<T: Pod> InFlight<T> {
     /// Takes over a lease that has a fence.
     pub(crate) fn new(lease: Lease<T>) -> Self {
-        debug_assert!(lease.state().is_used(), "work in flight has a fence (I3)");
+        debug_assert!(
+            lease.state().is_used() || lease.slot_of().check_here().is_err(),
+            "work in flight has a fence (I3)"
+        );
         lease.class_ref().get().depart();
         Self { lease: ManuallyDrop::new(lease) }
     }
@@ -70,8 +73,10 @@ impl<T: Pod> InFlight<T> {
     /// # Errors
     ///
     /// A fence failed: nobody knows whether the work still touches the memory. Its slot is
-    /// quarantined: never used again, and counted.
+    /// quarantined: never used again, and counted. In a forked child, which has no part in the
+    /// parent's work: [`LeaseError::Forked`](crate::LeaseError::Forked), at once.
     pub fn wait(self) -> Result<Lease<T>, Error> {
+        self.lease.slot_of().check_here()?;
         while let Some(attached) = self.lease.state().last() {
             if let Err(error) = attached.fence.wait() {
                 return Err(self.quarantine(error));
@@ -214,6 +219,9 @@ impl<T: Pod> Drop for Landing<T> {
     fn drop(&mut self) {
         // The keeper must not go on asking for a task that gave up.
         let Some(flight) = self.flight.take() else { return };
+        if flight.lease.slot_of().check_here().is_err() {
+            return;
+        }
         if let Some(attached) = flight.lease.state().last() {
             flight.lease.class_ref().get().shared().wakers.forget(&attached.fence);
         }

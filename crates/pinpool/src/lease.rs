@@ -328,6 +328,7 @@ impl<T: Pod> Lease<T> {
     /// Asks the fences and takes off complete ones, until none is left or one is pending. Nobody else
     /// attaches fences meanwhile.
     pub(crate) fn settle(&self) -> Result<FenceStatus, Error> {
+        self.slot_of().check_here()?;
         while let Some(attached) = self.state().last() {
             if attached.fence.poll()? == FenceStatus::Pending {
                 return Ok(FenceStatus::Pending);
@@ -338,9 +339,12 @@ impl<T: Pod> Lease<T> {
     }
 
     /// Takes the slot out of use for good: it counts as in flight, and its work may never be over.
-    /// The caller forgets the lease.
+    /// The caller forgets the lease. In a forked child that is all.
     pub(crate) fn quarantine(&self, error: &Error) {
-        self.class.get().quarantine(self.taken.slot, error);
+        if self.slot_of().check_here().is_err() {
+            return;
+        }
+        self.class.quarantine(self.taken.slot, error);
         // It is nobody's: no holder of it is listed, or told of as a leak.
         let ours = self.state().give_back(self.taken.generation);
         debug_assert!(ours, "the lease was its slot's owner (I2)");

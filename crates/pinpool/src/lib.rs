@@ -42,6 +42,8 @@ mod config;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
+#[cfg(all(test, loom))]
+mod explore;
 mod fence;
 mod foreign;
 mod frame;

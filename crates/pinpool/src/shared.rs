@@ -93,9 +93,9 @@ impl Shared {
         drop(fence);
     }
 
-    /// Bytes in slabs that are mapped.
+    /// Bytes in slabs that are mapped: in a forked child none (I12).
     pub(crate) fn mapped_bytes(&self) -> u64 {
-        self.mapped.lock().bytes
+        if self.is_here() { self.mapped.lock().bytes } else { 0 }
     }
 
     pub(crate) fn stuck_bytes(&self) -> u64 {

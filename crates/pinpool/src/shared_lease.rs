@@ -89,6 +89,7 @@ impl<T: Pod> SharedLease<T> {
     ///
     /// Some of it failed. The slot will be quarantined.
     pub fn wait(&self) -> Result<(), Error> {
+        self.lease.slot_of().check_here()?;
         let used = self.lease.state().all(|attached| attached.fence.is_unborrowed());
         let mut outcome = Ok(());
         for attached in used {

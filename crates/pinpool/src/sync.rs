@@ -1,4 +1,4 @@
-//! The only file that names `std`, `parking_lot`, `loom` or `shuttle` primitives, so that the code
+//! The only file that names primitives of `std`, `loom` or `shuttle`, so that the code
 //! above it runs unchanged under the model checkers: `loom` tries every schedule of a few threads,
 //! `shuttle` random ones of many.
 
@@ -34,17 +34,83 @@ pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
 #[cfg(shuttle)]
 pub(crate) use scheduled::{Condvar, Mutex, MutexGuard};
 
-/// Blocking primitives of a real build. `parking_lot` does not poison: a panicking holder costs
-/// nobody else anything (I7).
+/// Blocking primitives of a real build: the standard library's, which know of nothing but themselves. In
+/// a forked child a lock is lost if another thread held it, and no other is (I12); with `parking_lot`,
+/// whose sleepers share a table with locks of its own, any lock could be.
+///
+/// They do not poison: a panicking holder costs nobody else anything (I7).
 #[cfg(not(any(loom, shuttle)))]
 mod blocking {
+    use std::mem::ManuallyDrop;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::{PoisonError, TryLockError};
     use std::time::Instant;
 
-    pub(crate) use parking_lot::{Mutex, MutexGuard};
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::sync::Mutex::new(value))
+        }
+
+        #[inline]
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        }
+
+        #[inline]
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            match self.0.try_lock() {
+                Ok(guard) => Some(MutexGuard::new(guard)),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    Some(MutexGuard::new(poisoned.into_inner()))
+                }
+                Err(TryLockError::WouldBlock) => None,
+            }
+        }
+    }
+
+    impl<T: Default> Default for Mutex<T> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
+    }
+
+    /// Holds the lock until it is dropped.
+    #[derive(Debug)]
+    pub(crate) struct MutexGuard<'a, T>(ManuallyDrop<std::sync::MutexGuard<'a, T>>);
+
+    impl<'a, T> MutexGuard<'a, T> {
+        fn new(guard: std::sync::MutexGuard<'a, T>) -> Self {
+            Self(ManuallyDrop::new(guard))
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.0
+        }
+    }
+
+    impl<T> Drop for MutexGuard<'_, T> {
+        fn drop(&mut self) {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
 
     /// A condition variable that may be given a deadline.
     #[derive(Debug, Default)]
-    pub(crate) struct Condvar(parking_lot::Condvar);
+    pub(crate) struct Condvar(std::sync::Condvar);
 
     impl Condvar {
         /// Sleeps until notified or until `deadline`; true when the deadline passed.
@@ -60,11 +126,19 @@ mod blocking {
                 deadline.into_iter().for_each(crate::clock::simulated::sleep_until);
                 return true;
             }
-            if let Some(at) = deadline {
-                return self.0.wait_until(guard, at).timed_out();
-            }
-            self.0.wait(guard);
-            false
+            // SAFETY: it is put back below, and waiting does not unwind: each of ours has one lock.
+            let held = unsafe { ManuallyDrop::take(&mut guard.0) };
+            let (held, passed) = match deadline {
+                Some(at) => {
+                    let rest = at.saturating_duration_since(Instant::now());
+                    let waited = self.0.wait_timeout(held, rest);
+                    let (held, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+                    (held, waited.timed_out())
+                }
+                None => (self.0.wait(held).unwrap_or_else(PoisonError::into_inner), false),
+            };
+            guard.0 = ManuallyDrop::new(held);
+            passed
         }
 
         pub(crate) fn notify_one(&self) {
@@ -163,7 +237,7 @@ mod scheduled {
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            // Like `parking_lot`, it does not poison.
+            // It does not poison.
             let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             MutexGuard { mutex: self, held: Some(held) }
         }
@@ -192,7 +266,7 @@ mod scheduled {
     /// First come, first woken. A sleeper with a deadline takes a wake-up from the others like any
     /// other, which shuttle's own condition variable does not model.
     #[derive(Debug, Default)]
-    pub(crate) struct Condvar(parking_lot::Mutex<VecDeque<Arc<Sleeper>>>);
+    pub(crate) struct Condvar(std::sync::Mutex<VecDeque<Arc<Sleeper>>>);
 
     #[derive(Debug)]
     struct Sleeper {
@@ -201,6 +275,10 @@ mod scheduled {
     }
 
     impl Condvar {
+        fn line(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Sleeper>>> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
         pub(crate) fn wait<T>(
             &self,
             guard: &mut MutexGuard<'_, T>,
@@ -208,7 +286,7 @@ mod scheduled {
         ) -> bool {
             let (thread, woken) = (thread::current(), AtomicBool::new(false));
             let sleeper = Arc::new(Sleeper { thread, woken });
-            self.0.lock().push_back(Arc::clone(&sleeper));
+            self.line().push_back(Arc::clone(&sleeper));
             guard.held = None;
             let timed_out = match deadline {
                 None => {
@@ -231,19 +309,19 @@ mod scheduled {
                     return false;
                 }
                 if shuttle::rand::thread_rng().gen_bool(0.5) {
-                    self.0.lock().retain(|other| !Arc::ptr_eq(other, sleeper));
+                    self.line().retain(|other| !Arc::ptr_eq(other, sleeper));
                     return true;
                 }
             }
         }
 
         pub(crate) fn notify_one(&self) {
-            let first = self.0.lock().pop_front();
+            let first = self.line().pop_front();
             first.iter().for_each(|sleeper| sleeper.wake());
         }
 
         pub(crate) fn notify_all(&self) {
-            let all = std::mem::take(&mut *self.0.lock());
+            let all = std::mem::take(&mut *self.line());
             all.iter().for_each(|sleeper| sleeper.wake());
         }
     }

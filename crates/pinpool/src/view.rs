@@ -45,6 +45,10 @@ impl SlotOf {
     /// Attaches a fence: from now on the slot is not free before it is complete.
     pub(crate) fn attach(self, attached: Attached) {
         let class = self.class.get();
+        if !class.shared().is_here() {
+            // In a forked child the slot's lock may be held for ever (I12).
+            return;
+        }
         let (covered, count) = class.slot_state(self.slot).attach(attached);
         if let Some(covered) = covered {
             class.shared().recycle(covered);
@@ -89,6 +93,7 @@ impl SlotOf {
     /// nobody is about to record what it waits for.
     pub(crate) fn wait_for(self, wanted: impl Fn(&Attached) -> bool) -> Result<(), Error> {
         let state = self.class.get().slot_state(self.slot);
+        self.check_here()?;
         let mut outcome = Ok(());
         for attached in state.all(|used| wanted(used) && used.bytes.overlaps(self.bytes)) {
             match attached.fence.wait() {
@@ -99,10 +104,20 @@ impl SlotOf {
         outcome
     }
 
-    /// As [`Self::wait_for`], where nobody can be told of a failure.
+    /// Refuses in a forked child: the work is the parent's, and the slot's lock may be held for ever
+    /// (I12).
+    pub(crate) fn check_here(self) -> Result<(), Error> {
+        if self.class.get().shared().is_here() || crate::seeded::bug("child-waits") {
+            return Ok(());
+        }
+        Err(Error::Lease(LeaseError::Forked))
+    }
+
+    /// As [`Self::wait_for`], where nobody can be told of a failure. In a forked child it waits for
+    /// nothing.
     pub(crate) fn wait_logged(self, wanted: impl Fn(&Attached) -> bool) {
         let state = self.class.get().slot_state(self.slot);
-        if !state.is_used() {
+        if !state.is_used() || self.check_here().is_err() {
             return;
         }
         if let Err(error) = self.wait_for(wanted) {

@@ -230,13 +230,15 @@ impl Waiters {
     /// What came of a task's wait; else `waker` is woken when it is settled.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Woken> {
         // Cloning a waker and dropping one is foreign code (I17).
-        let fresh = Sleeper::Task(waker.clone());
+        let mut other = Sleeper::Task(waker.clone());
         let mut queue = self.queue.lock();
         let woken = queue.settled.remove(&ticket);
-        let waiter = queue.line.get_mut(&ticket);
-        let old = waiter.map(|waiter| std::mem::replace(&mut waiter.sleeper, fresh));
+        if let Some(waiter) = queue.line.get_mut(&ticket) {
+            std::mem::swap(&mut waiter.sleeper, &mut other);
+        }
         drop(queue);
-        drop(old);
+        // A panic here would lose the slots that were handed over (I7).
+        let _ = caught(|| drop(other));
         woken
     }
 

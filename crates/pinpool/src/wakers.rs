@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::attached::AnyFence;
 use crate::clock;
 use crate::fence::FenceStatus;
+use crate::foreign::caught;
 use crate::sync::Mutex;
 
 /// Fences that tasks await, each with the waker of its task.
@@ -33,7 +34,7 @@ impl Wakers {
         list.push(Awaited { fence, task, since });
         drop(list);
         // A waker's destructor is foreign code (I17). The fence is the new entry's, too.
-        drop(old);
+        let _ = caught(|| drop(old));
     }
 
     /// Nobody awaits this fence any more.
@@ -41,7 +42,8 @@ impl Wakers {
         let mut list = self.0.lock();
         let old = take(&mut list, fence);
         drop(list);
-        drop(old);
+        // From a drop, which never panics (I7).
+        let _ = caught(|| drop(old));
     }
 
     /// How long the youngest of the awaited fences has been awaited.
@@ -66,7 +68,9 @@ impl Wakers {
             drop(fence);
             if let Some(Awaited { fence, task, .. }) = over {
                 recycle(fence);
-                task.wake();
+                if caught(|| task.wake()).is_none() {
+                    tracing::error!("a waker panicked in the keeper");
+                }
             }
         }
     }

@@ -7,6 +7,11 @@
     reason = "a test reports by panicking, and its figures by printing"
 )]
 
+#[path = "closing/foreign.rs"]
+mod foreign;
+#[path = "closing/reports.rs"]
+mod reports;
+
 use std::time::{Duration, Instant};
 
 use pinpool::{Heap, LeaseError, MemoryStep, Pool};

@@ -23,6 +23,8 @@ mod driver_faults;
 mod exit;
 #[path = "gpu/faults.rs"]
 mod faults;
+#[path = "gpu/forks.rs"]
+mod forks;
 #[path = "gpu/graphs.rs"]
 mod graphs;
 #[path = "gpu/in_flight.rs"]
@@ -87,6 +89,7 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Alone(1), storms::ALL),
     (Real::Alone(1), lost::ALL),
     (Real::Never, driver_faults::ON_SOFTWARE),
+    (Real::Never, forks::ON_SOFTWARE),
     (Real::Alone(2), two_devices::ALL),
     (Real::Never, two_devices::ON_SOFTWARE),
 ];

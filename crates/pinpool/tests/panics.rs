@@ -9,6 +9,9 @@
     reason = "a test reports by panicking"
 )]
 
+#[path = "panics/sites.rs"]
+mod sites;
+
 use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;

@@ -9,6 +9,7 @@ const BOTTOM_TO_TOP: &[&str] = &[
     "seeded",
     "clock",
     "sync",
+    "explore",
     "budget",
     "lifetime",
     "bell",
@@ -135,6 +136,7 @@ fn each_outside_world_has_one_door() {
         assert!(!names("cudarc") || names_cudarc, "{file} names cudarc");
         assert!(!names("sync::atomic") || file == "sync.rs", "{file} names atomics");
         assert!(!names("rustix::mm") || file.starts_with("memory/"), "{file} calls the system");
-        assert!(!names("parking_lot") || file == "sync.rs", "{file} names parking_lot");
+        // Its table of sleepers has locks that a forked child may find held for ever (I12).
+        assert!(!names("parking_lot"), "{file} names parking_lot");
     }
 }

@@ -219,6 +219,9 @@ impl ClassRef {
         if departed == Departed::Now {
             class.depart();
         }
+        if crate::seeded::bug("scrubs-early") {
+            class.launder(taken.slot);
+        }
         // Somebody waits: the keeper must hurry.
         let quiet = !class.list.is_watched();
         if !(quiet && class.reclaim.retire(taken.slot, state)) {
@@ -296,36 +299,44 @@ impl ClassRef {
         }
     }
 
-    /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
+    /// Takes a slot from the calling thread's shard, if one is there: the short way, without a call.
     #[inline]
-    pub(crate) fn try_pinned(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+    pub(crate) fn try_near(self) -> Option<Taken> {
         let class = self.get();
-        match class.list.pop() {
-            Pop::Slot { slot, new_low } => {
-                if new_low {
-                    class.sample_high_water();
-                }
-                if slot < class.plain_slots {
-                    return Ok(Some(class.taken(slot)));
-                }
-                match self.adopt(slot) {
-                    Some(taken) => Ok(Some(taken)),
-                    None => self.try_further(urgent),
-                }
-            }
-            Pop::Empty => self.try_further(urgent),
-            Pop::Closed => Err(LeaseError::Closed),
+        let (slot, new_low) = class.list.pop_near()?;
+        if new_low || slot >= class.plain_slots {
+            return self.settle_pop(slot, new_low);
+        }
+        Some(class.taken(slot))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_pop(self, slot: u32, new_low: bool) -> Option<Taken> {
+        let class = self.get();
+        if new_low {
+            class.sample_high_water();
+        }
+        // One that is lost leaves others to be looked for.
+        self.adopt(slot).ok()
+    }
+
+    /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
+    pub(crate) fn try_pinned(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+        match self.try_near() {
+            Some(taken) => Ok(Some(taken)),
+            None => self.try_further(urgent),
         }
     }
 
     /// Looks everywhere, until a slot is found that may be handed out.
     #[cold]
     #[inline(never)]
-    fn try_further(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+    pub(crate) fn try_further(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
         let reach = Reach { pageable: false, ..self.get().reach(urgent) };
         while let Some(slot) = self.find(reach)? {
             // One that is out of use now may have others beside it.
-            if let Some(taken) = self.adopt(slot) {
+            if let Ok(taken) = self.adopt(slot) {
                 return Ok(Some(taken));
             }
         }
@@ -336,7 +347,12 @@ impl ClassRef {
     fn find(self, reach: Reach) -> Result<Option<u32>, LeaseError> {
         let class = self.get();
         match class.list.pop_within(reach) {
-            Pop::Slot { slot, .. } => return Ok(Some(slot)),
+            Pop::Slot { slot, new_low } => {
+                if new_low {
+                    class.sample_high_water();
+                }
+                return Ok(Some(slot));
+            }
             Pop::Closed => return Err(LeaseError::Closed),
             Pop::Empty => {}
         }
@@ -354,7 +370,7 @@ impl ClassRef {
     /// Takes a pageable buffer, where the class may use one.
     pub(crate) fn try_pageable(self) -> Option<Taken> {
         let slot = self.get().pop_pageable()?;
-        self.adopt(slot)
+        self.adopt(slot).ok()
     }
 
     /// As [`Self::try_pinned`], then a pageable buffer; counts a miss.
@@ -365,24 +381,22 @@ impl ClassRef {
         }
     }
 
-    /// Makes a slot, which the caller owns, its own. `None` if it may not be handed out.
-    #[cold]
-    #[inline(never)]
-    fn adopt(self, slot: u32) -> Option<Taken> {
+    /// Makes a slot, which the caller owns, its own, unless it may not be handed out.
+    fn adopt(self, slot: u32) -> Result<Taken, Unfit> {
         let class = self.get();
         if !class.back(slot) {
             self.send_home(slot);
-            return None;
+            return Err(Unfit::Unbacked);
         }
         if class.wash.checks() && !class.check_unwritten(slot) {
             class.depart();
-            class.lose(slot);
-            return None;
+            self.lose(slot);
+            return Err(Unfit::Lost);
         }
         if let Some(holders) = &class.holders {
             holders.note(slot);
         }
-        Some(class.taken(slot))
+        Ok(class.taken(slot))
     }
 
     /// Sends home every retired slot whose work is complete.
@@ -400,6 +414,10 @@ impl ClassRef {
     #[inline(never)]
     fn arrive(self, slot: u32) {
         let class = self.get();
+        if !class.shared.is_here() && !crate::seeded::bug("child-unmaps") {
+            // The parent's: its memory is not here (I12).
+            return;
+        }
         // Whoever else comes home may be the last.
         class.lifetime.hold();
         if slot >= class.first_slab {
@@ -419,10 +437,6 @@ impl ClassRef {
     /// Lets the memory go. Called once, by whoever counted the last slot home.
     fn all_home(self) {
         let class = self.get();
-        if !class.shared.is_here() {
-            // The parent's: its memory is not here (I12).
-            return;
-        }
         class.release_memory();
         // The keeper may be done.
         class.shared.bell.ring();
@@ -499,8 +513,11 @@ impl Class {
         unsafe { self.base.add(slot as usize * self.stride_bytes) }
     }
 
-    /// Where the GPU sees a slot.
+    /// Where the GPU sees a slot. A forked child has no GPU, and may never get the lock (I12).
     pub(crate) fn device_address(&self, slot: u32) -> Option<u64> {
+        if !self.shared.is_here() {
+            return None;
+        }
         if slot >= self.first_slab {
             return self.added_device_address(slot);
         }
@@ -560,6 +577,15 @@ impl Class {
     pub(crate) fn slot_state(&self, slot: u32) -> &SlotState {
         self.list.meta(slot)
     }
+}
+
+/// Why a slot is not handed out after all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unfit {
+    /// The system has no memory for a pageable one. It went home.
+    Unbacked,
+    /// It was written after it was returned. It is out of use.
+    Lost,
 }
 
 /// Whether a slot was counted as in flight before its holder let go of it.

@@ -388,7 +388,7 @@ impl House {
         }
         let alarm = Arc::new(Alarm::default());
         let waker = Waker::from(Arc::clone(&alarm));
-        let waiting = match self.class.wait_async(urgent, &waker) {
+        let mut waiting = match self.class.wait_async(urgent, &waker) {
             Ok(waiting) => waiting,
             Err(settled) => return settled,
         };

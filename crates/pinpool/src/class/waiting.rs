@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::{ClassRef, Taken};
+use super::{ClassRef, Taken, Unfit};
 use crate::clock;
 use crate::config::OnEmpty;
 use crate::error::LeaseError;
@@ -16,6 +16,7 @@ use crate::waiters::{Sleeper, Ticket, Want, Woken};
 #[derive(Debug)]
 pub(crate) struct Waiting {
     class: ClassRef,
+    want: Want,
     ticket: Ticket,
     since: Instant,
 }
@@ -46,8 +47,7 @@ impl ClassRef {
         deadline: Option<Instant>,
     ) -> Result<Taken, LeaseError> {
         let want = Want { count: 1, reach: self.get().reach(urgent) };
-        let mut taken = self.take_waiting(want, since, deadline)?;
-        taken.pop().ok_or(LeaseError::Closed)
+        self.take_waiting(want, since, deadline).and_then(only)
     }
 
     /// Takes several slots or none, without waiting.
@@ -89,14 +89,22 @@ impl ClassRef {
         deadline: Option<Instant>,
     ) -> Result<Vec<Taken>, LeaseError> {
         let class = self.get();
+        class.counters.waits.fetch_add(1, Ordering::Relaxed);
         let ready = Arc::new(Condvar::default());
-        let waiting = match self.enter(want, Sleeper::Thread(Arc::clone(&ready)), since) {
-            Ok(waiting) => waiting,
-            Err(woken) => return self.settle_wait(woken, since),
-        };
-        let (woken, handed) = class.waiters.sleep(&class.list, waiting.ticket, &ready, deadline);
-        self.settle_handed(handed);
-        self.settle_wait(woken, since)
+        loop {
+            let woken = match self.enter(want, Sleeper::Thread(Arc::clone(&ready)), since) {
+                Ok(Waiting { ticket, .. }) => {
+                    let (woken, handed) =
+                        class.waiters.sleep(&class.list, ticket, &ready, deadline);
+                    self.settle_handed(handed);
+                    woken
+                }
+                Err(woken) => woken,
+            };
+            if let Some(settled) = self.settle_wait(woken, since) {
+                return settled;
+            }
+        }
     }
 
     /// Gets in line for one slot, to be woken as a task.
@@ -105,21 +113,34 @@ impl ClassRef {
         urgent: bool,
         waker: &Waker,
     ) -> Result<Waiting, Result<Taken, LeaseError>> {
-        let since = clock::now();
+        self.get().counters.waits.fetch_add(1, Ordering::Relaxed);
         let want = Want { count: 1, reach: self.get().reach(urgent) };
-        self.enter(want, Sleeper::Task(waker.clone()), since).map_err(|woken| {
-            self.settle_wait(woken, since)
-                .and_then(|mut taken| taken.pop().ok_or(LeaseError::Closed))
-        })
+        self.line_up(want, waker, clock::now())
+    }
+
+    fn line_up(
+        self,
+        want: Want,
+        waker: &Waker,
+        since: Instant,
+    ) -> Result<Waiting, Result<Taken, LeaseError>> {
+        loop {
+            let woken = match self.enter(want, Sleeper::Task(waker.clone()), since) {
+                Ok(waiting) => return Ok(waiting),
+                Err(woken) => woken,
+            };
+            if let Some(settled) = self.settle_wait(woken, since) {
+                return Err(settled.and_then(only));
+            }
+        }
     }
 
     fn enter(self, want: Want, sleeper: Sleeper, since: Instant) -> Result<Waiting, Woken> {
         let class = self.get();
-        class.counters.waits.fetch_add(1, Ordering::Relaxed);
         let hopeless = || class.available(want.reach) < want.count;
         let (entered, handed) = class.waiters.enter(&class.list, want, sleeper, hopeless);
         self.settle_handed(handed);
-        let waiting = Waiting { class: self, ticket: entered?, since };
+        let waiting = Waiting { class: self, want, ticket: entered?, since };
         // What was complete before we were in line is nobody else's to find. What becomes complete
         // later is the keeper's.
         if class.in_flight() > 0 {
@@ -132,31 +153,48 @@ impl ClassRef {
         Ok(waiting)
     }
 
-    fn settle_wait(self, woken: Woken, since: Instant) -> Result<Vec<Taken>, LeaseError> {
+    /// What came of a wait. `None` when a slot that was handed over turned out to be lost: then there
+    /// are others to wait for, or no hope, which getting in line again tells.
+    fn settle_wait(self, woken: Woken, since: Instant) -> Option<Result<Vec<Taken>, LeaseError>> {
         let class = self.get();
-        let waited = clock::elapsed(since);
-        class.counters.waited(waited);
-        match woken {
-            Woken::Slots(slots) => self.adopt_all(slots),
+        let settled = match woken {
+            Woken::Slots(slots) => match self.adopt_all(slots) {
+                Ok(taken) => Ok(taken),
+                Err(Unfit::Lost) => return None,
+                Err(Unfit::Unbacked) => Err(LeaseError::Exhausted(class.exhausted())),
+            },
             Woken::Closed => Err(LeaseError::Closed),
             Woken::Hopeless => Err(LeaseError::Exhausted(class.exhausted())),
             Woken::TimedOut => {
                 class.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                let waited = clock::elapsed(since);
                 Err(LeaseError::Timeout { exhausted: class.exhausted(), waited })
             }
-        }
+        };
+        class.counters.waited(clock::elapsed(since));
+        Some(settled)
     }
 
     /// Makes handed slots the caller's own; all or none.
-    fn adopt_all(self, slots: Vec<u32>) -> Result<Vec<Taken>, LeaseError> {
-        let wanted = slots.len();
-        let taken: Vec<_> = slots.into_iter().filter_map(|slot| self.adopt(slot)).collect();
-        if taken.len() == wanted {
-            return Ok(taken);
+    fn adopt_all(self, slots: Vec<u32>) -> Result<Vec<Taken>, Unfit> {
+        let mut taken = Vec::with_capacity(slots.len());
+        let mut unfit = None;
+        for slot in slots {
+            match self.adopt(slot) {
+                Ok(one) => taken.push(one),
+                Err(Unfit::Unbacked) => unfit = Some(Unfit::Unbacked),
+                Err(Unfit::Lost) => unfit = unfit.or(Some(Unfit::Lost)),
+            }
         }
+        let Some(unfit) = unfit else { return Ok(taken) };
         taken.into_iter().for_each(|one| self.give_back(one));
-        Err(LeaseError::Exhausted(self.get().exhausted()))
+        Err(unfit)
     }
+}
+
+/// The one slot of a wait for one.
+fn only(mut taken: Vec<Taken>) -> Result<Taken, LeaseError> {
+    taken.pop().ok_or(LeaseError::Closed)
 }
 
 impl super::Class {
@@ -168,10 +206,22 @@ impl super::Class {
 
 impl Waiting {
     /// What came of it; else `waker` is woken when there is something.
-    pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<Taken, LeaseError>> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Result<Taken, LeaseError>> {
+        if !self.class.get().shared.is_here() {
+            // In a forked child nobody is in line, and the queue's lock may be held for ever (I12).
+            return Some(Err(LeaseError::Forked));
+        }
         let woken = self.class.get().waiters.poll(self.ticket, waker)?;
-        let settled = self.class.settle_wait(woken, self.since);
-        Some(settled.and_then(|mut taken| taken.pop().ok_or(LeaseError::Closed)))
+        if let Some(settled) = self.class.settle_wait(woken, self.since) {
+            return Some(settled.and_then(only));
+        }
+        match self.class.line_up(self.want, waker, self.since) {
+            Ok(waiting) => {
+                *self = waiting;
+                None
+            }
+            Err(settled) => Some(settled),
+        }
     }
 
     /// Gives up.

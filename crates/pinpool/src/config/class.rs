@@ -30,7 +30,8 @@ pub struct ClassConfig {
     /// Default: 0.
     pub reserve: usize,
     /// An empty class takes a slot of a larger class whose slots are at most so many times as large
-    /// as its own; 1 to [`SPILL_MAX`]. Default: 1, it takes none.
+    /// as its own; 1 to [`SPILL_MAX`]. A class that scrubs takes only slots that are scrubbed alike.
+    /// Default: 1, it takes none.
     pub max_spill: u32,
     /// What happens to the bytes of a slot before its next owner sees it. Default: [`Scrub::None`].
     pub scrub: Scrub,
@@ -157,7 +158,10 @@ impl fmt::Display for OnEmpty {
     }
 }
 
-/// What happens to the bytes of a slot between two owners.
+/// What happens to the bytes of a slot between two owners, once the work on it is over.
+///
+/// The pool's own thread does it, or a lessee who finds nothing else. A slot whose work failed or whose
+/// lease was forgotten is never used again, and its bytes stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Scrub {

@@ -67,11 +67,15 @@ pub(crate) fn is_exiting() -> bool {
 #[derive(Debug)]
 pub(super) struct Inside(());
 
-/// Begins a driver call that nobody asked for at this moment; `None` once the process exits.
+/// Begins a driver call that nobody asked for at this moment; `None` once the process exits, and in a
+/// forked child, where the driver is the parent's (I12).
 pub(super) fn enter() -> Option<Inside> {
     let inside = Inside(());
     // `Acquire` and `Release` keep the call between entering and leaving.
-    if STATE.fetch_add(1, Ordering::AcqRel) & EXITING == 0 { Some(inside) } else { None }
+    let runs = STATE.fetch_add(1, Ordering::AcqRel) & EXITING == 0;
+    // SAFETY: published by `watch`, and never freed.
+    let home = unsafe { HOME.load(Ordering::Acquire).as_ref() };
+    (runs && home.is_none_or(Home::is_here)).then_some(inside)
 }
 
 impl Drop for Inside {

@@ -127,6 +127,7 @@ impl<T: Pod> GraphHold<T> {
     }
 
     fn ready(&self, stream: &CudaStream) -> Result<Bound, Error> {
+        self.lease.slot_of().check_here()?;
         if !self.lease.is_device_accessible() {
             return Err(Error::NotDeviceAccessible { backend: self.lease.backend() });
         }

@@ -121,7 +121,7 @@ impl<T: Pod> HostSlice<T> for LeaseViewMut<'_, T> {
 /// Attaches a fence for a copy that cudarc is about to queue, and tells cudarc how to set it off.
 fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<'a> {
     let class = slot.class.get();
-    if !class.is_device_accessible() {
+    if !class.is_device_accessible() || slot.check_here().is_err() {
         // To the driver it is pageable memory, which it is done with when the call returns.
         return SyncOnDrop::Sync(None);
     }

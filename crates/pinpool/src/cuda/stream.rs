@@ -11,7 +11,7 @@ use super::pages::CudaPages;
 use super::probe::function;
 use crate::attached::{AnyFence, Attached, Order, Part};
 use crate::class::ClassRef;
-use crate::error::Error;
+use crate::error::{Error, LeaseError};
 use crate::free_list::home_number;
 
 /// A stream with its context current, and an event to record in it.
@@ -33,6 +33,10 @@ impl Ready {
         context: &Arc<CudaContext>,
         stream: sys::CUstream,
     ) -> Result<Self, Error> {
+        if !class.get().shared().is_here() {
+            // A forked child has no part in the parent's context (I12).
+            return Err(Error::Lease(LeaseError::Forked));
+        }
         let current = Bound::to(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
         if is_capturing(stream)? {
             return Err(Error::StreamCapturing);

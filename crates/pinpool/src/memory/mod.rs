@@ -125,6 +125,17 @@ impl Region {
 }
 
 /// What a forked child gets of a pool's memory. The pool itself refuses there, in both cases.
+///
+/// In a child every call that leases, copies or waits answers
+/// [`LeaseError::Forked`](crate::LeaseError::Forked) at once; drops, [`Pool::close`](crate::Pool::close)
+/// and [`Pool::trim`](crate::Pool::trim) do nothing; accessors of a lease wait for nothing, and
+/// [`Pool::stats`](crate::Pool::stats) shows counts of the moment of the fork. No call takes a lock that
+/// another thread of the parent may have held, and none reaches the driver. The parent is unaffected.
+///
+/// A child may open pools of its own. That starts a thread, which the standard library cannot do in a
+/// child that was forked while another thread of its parent was being started or was ending: such a
+/// child hangs, and must become another program (`exec`) instead. A fence or a waker that forks while the
+/// pool calls it must not return in the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ForkPolicy {
     /// Nothing: a child that touches a lease of its parent is killed by the system (`SIGSEGV`). Forking

@@ -48,7 +48,7 @@ impl Future for LeaseFuture {
             }
         }
         // A slot may have been handed over while we got in line.
-        let Stage::InLine(class, waiting) = &self.stage else { return Poll::Pending };
+        let Stage::InLine(class, waiting) = &mut self.stage else { return Poll::Pending };
         let class = *class;
         let Some(taken) = waiting.poll(context.waker()) else { return Poll::Pending };
         self.stage = Stage::Over;

@@ -117,10 +117,19 @@ impl Pool {
     #[inline]
     fn try_ranked(&self, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
-        match class.try_pinned(urgent)? {
+        match class.try_near() {
             Some(taken) => Ok(Lease::new(class, taken, len)),
-            None => self.stand_in(class, len).ok_or_else(|| class.get().miss()),
+            None => self.try_further(class, len, urgent),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_further(&self, class: ClassRef, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
+        if let Some(taken) = class.try_further(urgent)? {
+            return Ok(Lease::new(class, taken, len));
+        }
+        self.stand_in(class, len).ok_or_else(|| class.get().miss())
     }
 
     fn wait_ranked(
@@ -143,11 +152,11 @@ impl Pool {
     }
 
     /// A slot of a larger class, or a pageable buffer, for an empty class that may use one.
-    #[cold]
     fn stand_in(&self, class: ClassRef, len: usize) -> Option<Lease> {
         let most = class.get().spill_bytes();
         let larger = self.handle.classes[class.get().id().index() + 1..].iter();
-        for other in larger.take_while(|other| other.get().slot_bytes() <= most) {
+        let larger = larger.take_while(|other| other.get().slot_bytes() <= most);
+        for other in larger.filter(|other| class.get().scrubs_like(other.get())) {
             if let Ok(Some(taken)) = other.try_pinned(false) {
                 class.get().count_spill();
                 return Some(Lease::new(*other, taken, len));
@@ -214,7 +223,7 @@ impl Pool {
         if len == 0 {
             return Err(LeaseError::ZeroLen);
         }
-        if !self.handle.shared.is_here() {
+        if !self.handle.home.is_here() {
             return Err(LeaseError::Forked);
         }
         match self.handle.sizes.class_for(len) {

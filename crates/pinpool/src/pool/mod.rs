@@ -40,12 +40,15 @@ pub struct Pool {
 
 /// What all clones of a pool share.
 struct Handle {
+    /// Beside what every lease reads.
+    home: Home,
     sizes: SizeTable,
     classes: Box<[ClassRef]>,
     shared: Arc<Shared>,
     plan: Plan,
     startup: StartupReport,
-    keeper: Keeper,
+    /// Taken out by drop only.
+    keeper: Option<Keeper>,
 }
 
 impl Pool {
@@ -125,8 +128,10 @@ impl Pool {
             Error::Keeper(error)
         })?;
         announce(&plan, &startup);
-        let sizes = SizeTable::new(sizes);
-        Ok(Self { handle: Arc::new(Handle { sizes, classes, shared, plan, startup, keeper }) })
+        let (sizes, keeper) = (SizeTable::new(sizes), Some(keeper));
+        Ok(Self {
+            handle: Arc::new(Handle { home, sizes, classes, shared, plan, startup, keeper }),
+        })
     }
 
     /// The tag of a holder's name, for [`Lease::set_tag`]. The same name gives the same tag in every
@@ -271,7 +276,8 @@ impl Handle {
         let slabs_left = self.shared.wait_all_home(timeout);
         if self.classes.iter().all(|class| class.get().is_done()) {
             // It ends at once, unless it runs foreign code.
-            self.keeper.join(now.checked_add(timeout.max(JOIN_WAIT)));
+            let until = now.checked_add(timeout.max(JOIN_WAIT));
+            self.keeper.iter().for_each(|keeper| keeper.join(until));
         }
         slabs_left
     }
@@ -281,6 +287,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if !self.shared.is_here() {
             // The parent's: its memory is not here, and its locks may be held by threads that are not.
+            // The number of its keeper's thread may be another's by now.
+            std::mem::forget(self.keeper.take());
             return;
         }
         // What is out, or in flight, keeps its memory and the keeper until it is home.
@@ -316,6 +324,7 @@ fn class_stats(class: ClassRef) -> ClassStats {
         grown: class.added_slots(),
         pageable: class.pageable_out(),
         free: census.free,
+        reserved: class.reserved().min(census.free),
         leased: census.leased,
         in_flight: census.in_flight,
         quarantined: census.quarantined,

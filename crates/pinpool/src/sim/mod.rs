@@ -65,7 +65,7 @@ fn seeds() {
         "{seeds} seeds of {steps} steps in {seconds:.1} s; {} pools did not open",
         refused.load(Ordering::Relaxed)
     );
-    let failed = failed.into_inner();
+    let failed = failed.lock();
     assert!(failed.is_empty(), "seeds {failed:?} failed");
 }
 
