@@ -247,7 +247,9 @@ impl Waiters {
         let mut queue = self.queue.lock();
         let mut handed = Handed::default();
         if let Some(Woken::Slots(slots)) = queue.settled.remove(&ticket) {
-            slots.into_iter().for_each(|slot| queue.give(list, slot, &mut handed));
+            if !crate::seeded::bug("swallow") {
+                slots.into_iter().for_each(|slot| queue.give(list, slot, &mut handed));
+            }
         }
         queue.withdraw(list, ticket, &mut handed);
         handed
@@ -256,7 +258,11 @@ impl Waiters {
     /// Hands a returned slot to the first in line that may have it, else to the list.
     pub(crate) fn give<M>(&self, list: &FreeList<M>, slot: u32) -> Handed {
         let mut handed = Handed::default();
-        self.queue.lock().give(list, slot, &mut handed);
+        let mut queue = self.queue.lock();
+        if crate::seeded::bug("barge") && list.push_unwanted(slot) == Push::Free {
+            return handed;
+        }
+        queue.give(list, slot, &mut handed);
         handed
     }
 
