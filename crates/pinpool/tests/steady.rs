@@ -18,7 +18,9 @@ mod counting;
 mod gate;
 mod support;
 
+use std::future::Future;
 use std::os::unix::process::ExitStatusExt;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use pinpool::{BackendChoice, Lease, ManualFence, Pool, PoolBuilder, Tag};
@@ -153,6 +155,43 @@ fn plain_cycles_allocate_nothing_fault_on_nothing_and_never_sleep() {
                 });
                 assert!(quiet, "{name}, {bytes} bytes: it faults or sleeps");
             }
+        }
+    });
+}
+
+/// A failing lease costs a value: nothing is allocated for it, and no text is made until somebody wants
+/// to read it. With holders kept track of, and with a task in line, too.
+#[test]
+fn a_miss_allocates_nothing_until_it_is_displayed() {
+    support::alone("a_miss_allocates_nothing_until_it_is_displayed", &[], || {
+        for tracked in [false, true] {
+            let pool = builder().track_holders(tracked).open().unwrap();
+            let held: Vec<Lease> = (0..SLOTS).map(|_| pool.try_lease(SIZES[0]).unwrap()).collect();
+            for in_line in [false, true] {
+                let mut task = Box::pin(pool.lease_async(SIZES[0]));
+                if in_line {
+                    let mut context = Context::from_waker(Waker::noop());
+                    assert!(task.as_mut().poll(&mut context).is_pending());
+                }
+                assert!((0..WARM).all(|_| pool.try_lease(SIZES[0]).is_err()));
+                let (before, mut last) = (allocations(), None);
+                for _ in 0..WARM {
+                    last = pool.try_lease(SIZES[0]).err();
+                    let others = [pool.try_lease(0), pool.try_lease(usize::MAX)];
+                    assert!(others.iter().all(Result::is_err));
+                    assert!(pool.try_lease_priority(SIZES[0]).is_err());
+                }
+                assert_eq!(allocations() - before, 0, "tracked {tracked}, in line {in_line}");
+                let error = last.unwrap();
+                let before = allocations();
+                let copy = error;
+                assert_eq!((allocations() - before, copy), (0, error), "an error is a plain value");
+                let text = copy.to_string();
+                assert!(allocations() > before, "it is made here: {text}");
+                assert_eq!(text.contains("oldest holder"), tracked, "{text}");
+                assert_eq!(text.contains("1 wait for one"), in_line, "{text}");
+            }
+            drop(held);
         }
     });
 }

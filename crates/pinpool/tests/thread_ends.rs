@@ -10,10 +10,13 @@
 mod support;
 
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
+use std::task::{Context, Waker};
 
-use pinpool::{Lease, LeaseError, ManualFence, Pool, SharedLease};
+use pinpool::{Lease, LeaseError, LeaseFuture, ManualFence, Pool, SharedLease};
 use pinpool_testkit::proc;
 use pinpool_testkit::sampler::Sampler;
 use pinpool_testkit::scripted::{Ledger, counted_pool as pool};
@@ -158,6 +161,38 @@ fn a_storm_of_threads_leaves_nothing() {
         assert!(sampler.stop() > 100);
         assert_all_home(pool, &ledger);
     });
+}
+
+/// A thread that ends while its tasks are in line, or have a slot that they do not know of yet, leaves the
+/// line: others get the slots.
+#[test]
+fn tasks_of_a_thread_that_ends_leave_the_line() {
+    thread_local! {
+        static TASKS: RefCell<Vec<LeaseFuture>> = const { RefCell::new(Vec::new()) };
+    }
+    let (pool, ledger) = pool(&[("frame", SIZE, 2)]);
+    let ask = |task: &mut LeaseFuture| {
+        Pin::new(task).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    };
+    for round in 0..1000 {
+        let mut held = vec![pool.try_lease(SIZE).unwrap(), pool.try_lease(SIZE).unwrap()];
+        let returned = if round % 2 == 0 { held.pop() } else { None };
+        let user = pool.clone();
+        let ended = std::thread::spawn(move || {
+            let mut returned = returned;
+            let mut tasks: Vec<_> = (0..3).map(|_| user.lease_async(SIZE)).collect();
+            assert!(!tasks.iter_mut().any(ask));
+            // One of them is served, and is never polled again.
+            returned.take();
+            TASKS.set(tasks);
+        });
+        ended.join().unwrap();
+        drop(held);
+        let numbers = &pool.stats().classes[0];
+        assert_eq!((numbers.waiting, numbers.free), (0, 2), "round {round}");
+    }
+    assert_eq!(pool.stats().classes[0].cancelled_total, 3000);
+    assert_all_home(pool, &ledger);
 }
 
 /// A lease belongs to no thread: another one writes to it long after its maker has ended.

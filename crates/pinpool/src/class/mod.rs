@@ -368,6 +368,13 @@ impl ClassRef {
         Ok(found.or_else(|| self.wash_one(reach)))
     }
 
+    /// A slot that nobody has, pinned or else pageable. It is not made anybody's own yet.
+    fn find_any(self) -> Result<Option<u32>, LeaseError> {
+        let class = self.get();
+        let found = self.find(Reach { pageable: false, ..class.reach(false) })?;
+        Ok(found.or_else(|| class.pop_pageable()))
+    }
+
     /// Takes a pageable buffer, where the class may use one.
     pub(crate) fn try_pageable(self) -> Option<Taken> {
         let slot = self.get().pop_pageable()?;
@@ -375,6 +382,7 @@ impl ClassRef {
     }
 
     /// As [`Self::try_pinned`], then a pageable buffer; counts a miss.
+    #[cfg(all(test, shuttle))]
     pub(crate) fn try_take(self, urgent: bool) -> Result<Taken, LeaseError> {
         match self.try_pinned(urgent)?.or_else(|| self.try_pageable()) {
             Some(taken) => Ok(taken),

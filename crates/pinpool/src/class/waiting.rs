@@ -52,17 +52,23 @@ impl ClassRef {
 
     /// Takes several slots or none, without waiting.
     pub(crate) fn try_take_many(self, count: u32) -> Result<Vec<Taken>, LeaseError> {
-        let mut taken = Vec::new();
-        for _ in 0..count {
-            match self.try_take(false) {
-                Ok(one) => taken.push(one),
-                Err(error) => {
-                    taken.into_iter().for_each(|one| self.give_back(one));
-                    return Err(error);
+        let class = self.get();
+        // Leases are made when all slots are there: one that is not given is not counted.
+        let mut slots = Vec::new();
+        while slots.len() < count as usize {
+            match self.find_any() {
+                Ok(Some(slot)) => slots.push(slot),
+                none => {
+                    for slot in slots {
+                        self.send_home(slot);
+                    }
+                    return Err(none.err().unwrap_or_else(|| class.miss()));
                 }
             }
         }
-        Ok(taken)
+        let taken = self.adopt_all(slots).map_err(|_| class.miss());
+        class.sample_high_water();
+        taken
     }
 
     /// Takes several slots or none, waiting until `deadline`.

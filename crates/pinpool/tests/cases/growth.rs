@@ -242,7 +242,9 @@ fn pinned_bytes_never_exceed_the_cap() {
             })
             .into();
         drop(send);
-        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        for producer in producers {
+            producer.join().unwrap();
+        }
         over.store(true, Ordering::Release);
     });
     assert!(sampler.stop() > 0);
@@ -446,9 +448,13 @@ fn leases_stay_valid_while_slabs_come_and_go() {
                     for round in 0..5_000 {
                         let owner = thread << 32 | round;
                         let mut held = take(pool, 1 + usize::from(round % 3 == 0));
-                        held.iter_mut().for_each(|lease| stamp::write_slot(lease, owner));
+                        for lease in &mut held {
+                            stamp::write_slot(lease, owner);
+                        }
                         std::thread::yield_now();
-                        held.iter().for_each(|lease| stamp::verify(lease.as_slice(), owner));
+                        for lease in &held {
+                            stamp::verify(lease.as_slice(), owner);
+                        }
                         if round % 64 == 0 {
                             drop(held);
                             std::thread::sleep(Duration::from_millis(2));
@@ -463,7 +469,9 @@ fn leases_stay_valid_while_slabs_come_and_go() {
                 std::thread::yield_now();
             }
         });
-        lessees.into_iter().for_each(|lessee| lessee.join().unwrap());
+        for lessee in lessees {
+            lessee.join().unwrap();
+        }
         over.store(true, Ordering::Release);
     });
     assert!(sampler.stop() > 0);
@@ -488,7 +496,9 @@ fn growth_and_a_close_leave_nothing() {
         let pool = builder().memory(memory).max_pinned(1 << 30).class_config(class);
         let pool = pool.open().unwrap();
         let mut held = take(&pool, 2 + (round % 2) as usize);
-        held.iter_mut().for_each(|lease| stamp::write_slot(lease, round));
+        for lease in &mut held {
+            stamp::write_slot(lease, round);
+        }
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| pool.lease_timeout(SIZE, HANG).map(drop));
             std::thread::sleep(Duration::from_micros(37 * (round % 13)));
@@ -496,7 +506,9 @@ fn growth_and_a_close_leave_nothing() {
             let ended = waiter.join().unwrap();
             assert!(matches!(ended, Ok(()) | Err(LeaseError::Closed)), "{ended:?}");
         });
-        held.iter().for_each(|lease| stamp::verify(lease.as_slice(), round));
+        for lease in &held {
+            stamp::verify(lease.as_slice(), round);
+        }
         drop(held);
         assert_all_home(pool, &ledger);
     }

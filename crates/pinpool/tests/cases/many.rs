@@ -154,8 +154,12 @@ fn callers_that_want_everything_never_block_each_other() {
                         },
                         _ => pool.lease_many_timeout(&sizes, HANG).expect("nobody blocks it"),
                     };
-                    leases.iter_mut().for_each(|lease| stamp::write_slot(lease, owner));
-                    leases.iter().for_each(|lease| stamp::verify(lease.as_slice(), owner));
+                    for lease in &mut leases {
+                        stamp::write_slot(lease, owner);
+                    }
+                    for lease in &leases {
+                        stamp::verify(lease.as_slice(), owner);
+                    }
                     if round % 3 == 0 {
                         for lease in leases {
                             let fence = ManualFence::new();

@@ -22,6 +22,8 @@ fn fallback(idle: Duration) -> (Pool, Ledger) {
     counted([class, ClassConfig::new("other", 2 * SIZE, 1)])
 }
 
+type Way = fn(&Pool) -> Result<Lease, LeaseError>;
+
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// Kind of fault: a step down from pinned to pageable memory that nobody sees.
@@ -33,7 +35,7 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 #[test]
 fn a_pageable_lease_says_so_and_is_counted() {
     let (pool, ledger) = fallback(FOR_EVER);
-    let ways: [fn(&Pool) -> Result<Lease, LeaseError>; 5] = [
+    let ways: [Way; 5] = [
         |pool| pool.try_lease(SIZE),
         |pool| pool.lease(SIZE),
         |pool| pool.lease_timeout(SIZE, Duration::ZERO),

@@ -283,10 +283,10 @@ fn nosy(pool: &Pool) -> Waker {
             look(pool);
             raw(pool)
         },
-        |data| gone(data),
+        gone,
         // SAFETY: as above.
         |data| look(unsafe { &*data.cast::<Pool>() }),
-        |data| gone(data),
+        gone,
     );
     fn gone(data: *const ()) {
         // SAFETY: as above; the waker goes with this call.

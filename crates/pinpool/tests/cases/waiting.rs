@@ -159,30 +159,34 @@ fn two_that_share_one_slot_never_stall() {
 /// Case wake-4.
 #[test]
 fn eight_owners_of_three_slots_never_share_one() {
-    const ROUNDS: u64 = 4_000;
+    const ROUNDS: usize = 4_000;
     let (pool, ledger) = counted([frames(3)]);
     let [leases, misses] = [(); 2].map(|()| AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for thread in 0..8u64 {
+        for thread in 0..8usize {
             let (pool, leases, misses) = (&pool, &leases, &misses);
             scope.spawn(move || {
                 for round in 0..ROUNDS {
-                    let owner = thread << 32 | round;
-                    let taken = match (owner.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) % 8 {
+                    let owner = (thread as u64) << 32 | round as u64;
+                    let taken = match (round * 5 + round / 7 + thread) % 8 {
                         0 | 1 => pool.try_lease(SIZE).map(|lease| vec![lease]),
                         2 => pool.lease_timeout(SIZE, Duration::from_micros(50)).map(|l| vec![l]),
                         3 => pool.lease_many_timeout(&[SIZE; 2], Duration::from_millis(1)),
-                        way => WAYS[way as usize - 2](pool, SIZE).map(|lease| vec![lease]),
+                        way => WAYS[way - 2](pool, SIZE).map(|lease| vec![lease]),
                     };
                     let Ok(mut taken) = taken else {
                         misses.fetch_add(1, Ordering::Relaxed);
                         continue;
                     };
-                    taken.iter_mut().for_each(|lease| stamp::write_slot(lease, owner));
+                    for lease in &mut taken {
+                        stamp::write_slot(lease, owner);
+                    }
                     if round % 4 == 0 {
                         std::thread::yield_now();
                     }
-                    taken.iter().for_each(|lease| stamp::verify(lease.as_slice(), owner));
+                    for lease in &taken {
+                        stamp::verify(lease.as_slice(), owner);
+                    }
                     leases.fetch_add(1, Ordering::Relaxed);
                     for lease in taken {
                         let fence = ManualFence::new();
@@ -193,7 +197,7 @@ fn eight_owners_of_three_slots_never_share_one() {
             });
         }
     });
-    assert_eq!(leases.into_inner() + misses.into_inner(), 8 * ROUNDS);
+    assert_eq!(leases.into_inner() + misses.into_inner(), 8 * ROUNDS as u64);
     assert_all_home(pool, &ledger);
 }
 
