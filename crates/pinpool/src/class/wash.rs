@@ -99,7 +99,8 @@ impl Class {
             return;
         }
         let start = self.slot_ptr(slot);
-        let canary_bytes = if crate::seeded::bug("blind-canary") { 0 } else { self.wash.canary_bytes };
+        let canary_bytes =
+            if crate::seeded::bug("blind-canary") { 0 } else { self.wash.canary_bytes };
         if self.wash.checks() && !self.is_whole(start, self.slot_bytes, canary_bytes, CANARY) {
             let count = self.wash.overruns.fetch_add(1, Ordering::Relaxed) + 1;
             // Of the last holder: it goes when the next one comes.

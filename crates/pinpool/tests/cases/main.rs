@@ -9,6 +9,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod growth_fails;
 mod in_flight;
 mod memory;
 mod reports;
