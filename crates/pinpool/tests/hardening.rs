@@ -13,8 +13,11 @@
 #[path = "hardening/ordinary.rs"]
 mod ordinary;
 
+use std::future::Future;
 use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pinpool::{
@@ -244,6 +247,45 @@ fn a_waiter_who_is_handed_a_written_slot_waits_on() {
     });
     // Where nothing is left to hope for, whoever waits is told.
     assert!(pool.lease_many_timeout(&[SIZE; 3], HANG).is_err());
+}
+
+/// Writes to the slot that its task was just handed, and is woken for.
+struct Meddler {
+    address: std::sync::atomic::AtomicUsize,
+}
+
+impl std::task::Wake for Meddler {
+    fn wake(self: Arc<Self>) {
+        let address = self.address.load(std::sync::atomic::Ordering::Relaxed);
+        poke(std::ptr::with_exposed_provenance_mut(address), 5);
+    }
+}
+
+/// The same for a task: it stays in line, and is served by the next slot that comes.
+#[test]
+fn a_task_that_is_handed_a_written_slot_waits_on() {
+    let (pool, _ledger) = open(frames(2));
+    let [mut first, second] = [(); 2].map(|()| pool.try_lease(SIZE).unwrap());
+    let address = first.as_mut_ptr().expose_provenance();
+    let waker = std::task::Waker::from(Arc::new(Meddler { address: address.into() }));
+    let mut task = pool.lease_async(SIZE);
+    let mut poll = |waker| Pin::new(&mut task).poll(&mut Context::from_waker(waker));
+    assert!(poll(&waker).is_pending());
+    drop(first);
+    until("it was handed over and written", || {
+        // SAFETY: the slot is mapped.
+        stats(&pool).waiting == 0 && unsafe { first_byte(address).add(5).read_volatile() } != 0xdb
+    });
+    assert!(poll(std::task::Waker::noop()).is_pending(), "in line again");
+    assert_eq!((stats(&pool).late_writes_total, stats(&pool).waiting), (1, 1));
+    drop(second);
+    until("it is served", || stats(&pool).waiting == 0);
+    let Poll::Ready(Ok(lease)) = poll(std::task::Waker::noop()) else { panic!("it was served") };
+    assert!(lease.as_slice().iter().all(|byte| *byte == 0xdb));
+}
+
+fn first_byte(address: usize) -> *const u8 {
+    std::ptr::with_exposed_provenance(address)
 }
 
 /// One byte before the first slot, and one past the canary of the last, kill the process.
