@@ -60,7 +60,8 @@ pub fn fault(before: &ClassStats, now: &ClassStats) -> Option<String> {
     if sum != now.slots {
         return Some(format!("free, leased, in flight and quarantined are {sum}: {now:?}"));
     }
-    if now.high_water > now.slots {
+    // What was added and is gone was out once, too.
+    if now.high_water > now.slots && now.grown_total + now.pageable_total == 0 {
         return Some(format!("more out than there are: {now:?}"));
     }
     if now.stale_returns_total != 0 {
@@ -73,6 +74,15 @@ pub fn fault(before: &ClassStats, now: &ClassStats) -> Option<String> {
             class.misses_total,
             class.waits_total,
             class.timeouts_total,
+            class.cancelled_total,
+            class.spilled_total,
+            class.pageable_total,
+            class.grown_total,
+            class.grow_failures_total,
+            class.trimmed_total,
+            class.leaks_total,
+            class.overruns_total,
+            class.late_writes_total,
             class.stale_returns_total,
             class.quarantined.into(),
             class.high_water.into(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "cuda")]
+use crate::clock;
 use crate::cuda::event::{Event, InteropEvent};
 use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
@@ -109,7 +110,7 @@ impl Attached {
     pub(crate) fn user(fence: impl Fence) -> Self {
         let fence = AnyFence::User(Arc::new(Guarded(ManuallyDrop::new(fence))));
         let shard = home_number();
-        let (order, since, bytes) = (Order::none(), Instant::now(), Part::ALL);
+        let (order, since, bytes) = (Order::none(), clock::now(), Part::ALL);
         Self { fence, order, since, writes: true, bytes, shard }
     }
 
@@ -218,7 +219,7 @@ impl Backoff {
             0..SPINS => std::hint::spin_loop(),
             SPINS..YIELDS => std::thread::yield_now(),
             // A sixteenth of the time waited so far, about.
-            rounds => std::thread::sleep(PAUSE_MIN.saturating_mul(rounds / 16).min(PAUSE_MAX)),
+            rounds => clock::sleep(PAUSE_MIN.saturating_mul(rounds / 16).min(PAUSE_MAX)),
         }
     }
 }

@@ -35,6 +35,12 @@ impl Bell {
         }
     }
 
+    /// Whether the next sleep ends at once.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn is_rung(&self) -> bool {
+        self.state.lock().rung
+    }
+
     /// Sleeps until the bell is rung or the deadline passes. Rings before count, once.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) {
         let mut state = self.state.lock();

@@ -99,12 +99,13 @@ mod models {
     use loom::sync::Arc;
 
     use super::*;
+    use crate::explore::explore;
 
     /// Three takers of 2 against a cap of 5, one of which gives back: never over, and a refusal
     /// only when the others really hold too much. Add-then-check fails the second half.
     #[test]
     fn never_over_the_cap_and_never_refused_while_room_exists() {
-        loom::model(|| {
+        explore(None, || {
             let budget = Arc::new(Budget::new(4));
             let takers: Vec<_> = [3, 2]
                 .into_iter()
@@ -130,7 +131,7 @@ mod models {
     /// Reserve and release from two threads end at zero.
     #[test]
     fn the_gauge_returns_to_zero() {
-        loom::model(|| {
+        explore(None, || {
             let budget = Arc::new(Budget::new(3));
             let other = {
                 let budget = Arc::clone(&budget);

@@ -147,17 +147,25 @@ impl<M> FreeList<M> {
 
     /// Takes a free slot that is anybody's: from the calling thread's shard, else from any other, else
     /// from an open bay.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn pop(&self) -> Pop {
-        self.pop_from(home())
+        self.pop_within(Reach::REGULAR)
     }
 
-    /// As [`Self::pop`], of all that `reach` allows: what is everybody's first.
-    pub(crate) fn pop_within(&self, reach: Reach) -> Pop {
+    /// Takes a free slot from the calling thread's shard only: the short way. True if its stack was
+    /// never so shallow before.
+    #[inline]
+    pub(crate) fn pop_near(&self) -> Option<(u32, bool)> {
         match self.pop_shard(&self.shards[home() & self.mask()]) {
-            Some(found) => found,
-            None => self.pop_elsewhere(home(), reach),
+            Some(Pop::Slot { slot, new_low }) => Some((slot, new_low)),
+            _ => None,
         }
+    }
+
+    /// Takes a free slot that `reach` allows: from the calling thread's shard, else from any other, else
+    /// from a bay.
+    pub(crate) fn pop_within(&self, reach: Reach) -> Pop {
+        self.pop_from(home(), reach)
     }
 
     /// Gives a slot back. The caller owns `slot`.
@@ -278,11 +286,10 @@ impl<M> FreeList<M> {
         self.shards.len() - 1
     }
 
-    #[inline]
-    fn pop_from(&self, home: usize) -> Pop {
+    fn pop_from(&self, home: usize, reach: Reach) -> Pop {
         match self.pop_shard(&self.shards[home & self.mask()]) {
             Some(found) => found,
-            None => self.pop_elsewhere(home, Reach::REGULAR),
+            None => self.pop_elsewhere(home, reach),
         }
     }
 
@@ -385,16 +392,23 @@ impl Shard {
     }
 }
 
+std::thread_local! {
+    // Has no destructor, so it still answers while other thread-locals are torn down (I7).
+    static HOME: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
+}
+
+/// Makes the calling thread stand for the one with this number.
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) fn set_home(number: u32) {
+    HOME.with(|home| home.set(number));
+}
+
 /// The calling thread's number, which chooses its home shard. Numbers are handed out in turn, so
 /// threads started together spread over the shards.
 #[inline]
 fn home() -> usize {
     /// Not part of any model: it only picks a shard.
     static NEXT: plain::AtomicU32 = plain::AtomicU32::new(0);
-    std::thread_local! {
-        // Has no destructor, so it still answers while other thread-locals are torn down (I7).
-        static HOME: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
-    }
     HOME.with(|home| {
         if home.get() == u32::MAX {
             home.set(NEXT.fetch_add(1, plain::Ordering::Relaxed));

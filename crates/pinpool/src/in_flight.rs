@@ -10,6 +10,8 @@ use bytemuck::Pod;
 
 use crate::attached::Attached;
 use crate::class::Departed;
+#[cfg(all(test, not(any(loom, shuttle))))]
+use crate::class::Taken;
 use crate::error::Error;
 use crate::fence::{Fence, FenceStatus};
 use crate::lease::Lease;
@@ -105,6 +107,12 @@ impl<T: Pod> InFlight<T> {
     /// A fence failed. The slot is quarantined when this value is waited for or dropped.
     pub fn is_complete(&self) -> Result<bool, Error> {
         Ok(self.lease.settle()? == FenceStatus::Complete)
+    }
+
+    /// The slot, and its class.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn place(&self) -> (usize, Taken) {
+        (self.lease.class().index(), self.lease.taken())
     }
 
     /// The lease, when every fence is complete.

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::class::ClassRef;
+use crate::clock;
 use crate::foreign::caught;
 use crate::shared::Shared;
 use crate::sync::{Condvar, Mutex};
@@ -50,6 +51,13 @@ impl Keeper {
         Ok(Self { thread: Mutex::new(Some(thread)), ended })
     }
 
+    /// Without a thread: the simulator makes the rounds.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn by_hand() -> Self {
+        let ended = Arc::new(Ended { over: Mutex::new(true), told: Condvar::default() });
+        Self { thread: Mutex::new(None), ended }
+    }
+
     /// True on the keeper's own thread: a user's fence may drop a pool there.
     pub(crate) fn is_current(&self) -> bool {
         let own = std::thread::current().id();
@@ -76,7 +84,7 @@ impl Keeper {
 }
 
 /// What the thread does.
-struct Rounds {
+pub(crate) struct Rounds {
     classes: Box<[ClassRef]>,
     shared: Arc<Shared>,
     /// When something was last seen in flight.
@@ -88,7 +96,7 @@ struct Rounds {
 
 /// What to do after a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+pub(crate) enum Next {
     /// Somebody waits for work that should be over about now.
     Again,
     Sleep(Duration),
@@ -110,8 +118,12 @@ impl Next {
 }
 
 impl Rounds {
-    fn new(classes: Box<[ClassRef]>, shared: Arc<Shared>, leak_after: Option<Duration>) -> Self {
-        let now = Instant::now();
+    pub(crate) fn new(
+        classes: Box<[ClassRef]>,
+        shared: Arc<Shared>,
+        leak_after: Option<Duration>,
+    ) -> Self {
+        let now = clock::now();
         let leaks = leak_after.map(|after| Leaks::new(after, now));
         Self { classes, shared, busy: now, tended: now, leaks }
     }
@@ -119,23 +131,41 @@ impl Rounds {
     fn run(mut self) {
         set_timer_slack();
         loop {
-            // Fences and wakers are foreign code. One that panics costs its slot, not the thread.
-            let began = Instant::now();
-            let next = caught(|| self.round()).unwrap_or_else(|| {
-                tracing::error!("a waker panicked in the keeper");
-                Next::Sleep(LAZY)
-            });
-            match next.spared(began.elapsed()) {
-                Next::Again => (0..SPINS).for_each(|_| std::hint::spin_loop()),
-                Next::Sleep(pause) => self.shared.bell.sleep(Instant::now().checked_add(pause)),
-                Next::SleepUntilRung(until) => {
-                    let deadline = until.and_then(|pause| Instant::now().checked_add(pause));
-                    self.shared.bell.sleep(deadline);
-                    self.classes.iter().for_each(|class| class.get().wake_up());
-                }
+            match self.turn() {
                 Next::End => break,
+                next => self.rest(next),
             }
         }
+        self.end();
+    }
+
+    /// One round.
+    pub(crate) fn turn(&mut self) -> Next {
+        // Fences and wakers are foreign code. One that panics costs its slot, not the thread.
+        let began = clock::now();
+        let next = caught(|| self.round()).unwrap_or_else(|| {
+            tracing::error!("a waker panicked in the keeper");
+            Next::Sleep(LAZY)
+        });
+        next.spared(clock::elapsed(began))
+    }
+
+    /// The pause after a round.
+    pub(crate) fn rest(&self, next: Next) {
+        match next {
+            Next::Again => (0..SPINS).for_each(|_| std::hint::spin_loop()),
+            Next::Sleep(pause) => self.shared.bell.sleep(clock::now().checked_add(pause)),
+            Next::SleepUntilRung(until) => {
+                let deadline = until.and_then(|pause| clock::now().checked_add(pause));
+                self.shared.bell.sleep(deadline);
+                self.classes.iter().for_each(|class| class.get().wake_up());
+            }
+            Next::End => {}
+        }
+    }
+
+    /// Ends the keeper's hold on the classes.
+    pub(crate) fn end(self) {
         for class in &self.classes {
             class.drop_reference();
         }
@@ -150,10 +180,10 @@ impl Rounds {
         self.shared.wakers.pass(|fence| self.shared.recycle(fence));
         if self.classes.iter().all(|class| class.get().is_done()) {
             // What came home last was not told of.
-            self.look_for_leaks(Instant::now());
+            self.look_for_leaks(clock::now());
             return Next::End;
         }
-        let now = Instant::now();
+        let now = clock::now();
         if let Some(pause) = self.pause(now) {
             self.busy = now;
             return if pause.is_zero() { Next::Again } else { Next::Sleep(pause) };
@@ -174,7 +204,7 @@ impl Rounds {
 
     /// Adds memory where it is wanted and takes away what is idle; reports leaks.
     fn tend(&mut self) {
-        let now = Instant::now();
+        let now = clock::now();
         for class in &self.classes {
             class.grow_if_wanted(now);
         }

@@ -344,7 +344,10 @@ impl<T: Pod> Lease<T> {
         if self.slot_of().check_here().is_err() {
             return;
         }
-        self.class.get().quarantine(self.taken.slot, error);
+        self.class.quarantine(self.taken.slot, error);
+        // It is nobody's: no holder of it is listed, or told of as a leak.
+        let ours = self.state().give_back(self.taken.generation);
+        debug_assert!(ours, "the lease was its slot's owner (I2)");
         while let Some(lost) = self.state().detach() {
             self.class.get().shared().recycle(lost.fence);
         }

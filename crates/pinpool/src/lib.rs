@@ -37,10 +37,13 @@ mod bell;
 mod budget;
 mod builder;
 mod class;
+mod clock;
 mod config;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
+#[cfg(all(test, loom))]
+mod explore;
 mod fence;
 mod foreign;
 mod frame;
@@ -59,6 +62,8 @@ mod report;
 mod seeded;
 mod shared;
 mod shared_lease;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod sim;
 mod size_class;
 mod slab;
 mod slot;

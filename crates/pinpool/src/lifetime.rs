@@ -108,12 +108,13 @@ mod models {
     use loom::sync::Arc;
 
     use super::*;
+    use crate::explore::explore;
 
     /// Two leases come home while the pool closes: exactly one thread lets the memory go, after all
     /// others have written their last byte (I1, I6).
     #[test]
     fn the_last_one_home_releases_once_and_sees_every_write() {
-        loom::model(|| {
+        explore(None, || {
             let shared = Arc::new((
                 Lifetime::new(2),
                 [UnsafeCell::new(0u8), UnsafeCell::new(0u8)],
@@ -150,7 +151,7 @@ mod models {
     /// The handle, the keeper and the memory go in any order: the class is freed once.
     #[test]
     fn the_class_is_freed_once() {
-        loom::model(|| {
+        explore(None, || {
             let life = Arc::new(Lifetime::new(1));
             let others: Vec<_> = (0..2)
                 .map(|_| {
@@ -161,6 +162,48 @@ mod models {
             let mine = usize::from(life.drop_reference());
             let theirs: usize = others.into_iter().map(|other| other.join().unwrap_or(9)).sum();
             assert_eq!(theirs + mine, 1);
+        });
+    }
+
+    /// A slab that was added goes while its last slot comes home and the class closes: the slab ends
+    /// once, and the class after it.
+    #[test]
+    fn an_added_slab_ends_before_its_class() {
+        explore(None, || {
+            let shared = Arc::new((
+                Lifetime::new(0),
+                Out::open(1),
+                AtomicUsize::new(0),
+                AtomicUsize::new(0),
+            ));
+            shared.0.hold();
+            let arrive = |shared: &(Lifetime, Out, AtomicUsize, AtomicUsize), last: bool| {
+                if last {
+                    shared.2.fetch_add(1, Ordering::Relaxed);
+                    if shared.0.end_hold() {
+                        assert_eq!(shared.2.load(Ordering::Relaxed), 1, "the slab went first");
+                        shared.3.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            };
+            let holder = {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || arrive(&shared, shared.1.arrive()))
+            };
+            let closer = {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || {
+                    if shared.0.close(0) {
+                        assert_eq!(shared.2.load(Ordering::Relaxed), 1, "the slab went first");
+                        shared.3.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            };
+            // Taken away while its slot is out.
+            arrive(&shared, shared.1.close(0));
+            assert!(holder.join().is_ok() && closer.join().is_ok());
+            assert_eq!(shared.2.load(Ordering::Relaxed), 1);
+            assert_eq!(shared.3.load(Ordering::Relaxed), 1);
         });
     }
 }

@@ -2,11 +2,12 @@
 //! of slabs, the keeper's bell.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::attached::AnyFence;
 use crate::bell::Bell;
 use crate::budget::Budget;
+use crate::clock;
 use crate::memory::PageLock;
 use crate::process::Home;
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
@@ -106,7 +107,7 @@ impl Shared {
         self.closers.fetch_add(1, Ordering::Relaxed);
         self.bell.ring();
         // A timeout past the end of the clock is no timeout.
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = clock::now().checked_add(timeout);
         let mut mapped = self.mapped.lock();
         while mapped.slabs > 0 {
             if self.all_home.wait(&mut mapped, deadline) {

@@ -59,6 +59,8 @@ pub struct ClassStats {
     pub pageable: u32,
     /// Slots that can be leased now; of a closed pool, those that came home.
     pub free: u32,
+    /// Of the free ones, those that only leases with priority can have (`reserve`).
+    pub reserved: u32,
     /// Slots held by leases, whatever work uses them meanwhile.
     pub leased: u32,
     /// Slots in flight: locked away by an [`InFlight`](crate::InFlight), or without a holder and with

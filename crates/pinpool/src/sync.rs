@@ -119,6 +119,13 @@ mod blocking {
             guard: &mut MutexGuard<'_, T>,
             deadline: Option<Instant>,
         ) -> bool {
+            #[cfg(test)]
+            if crate::clock::simulated::now().is_some() {
+                // Nobody else is there to wake the only thread of a simulated world.
+                assert!(deadline.is_some(), "the only thread sleeps for ever");
+                deadline.into_iter().for_each(crate::clock::simulated::sleep_until);
+                return true;
+            }
             // SAFETY: it is put back below, and waiting does not unwind: each of ours has one lock.
             let held = unsafe { ManuallyDrop::take(&mut guard.0) };
             let (held, passed) = match deadline {

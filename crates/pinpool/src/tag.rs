@@ -87,7 +87,7 @@ mod tests {
         });
         assert_eq!(tags.len(), 4);
         for (place, name) in names.iter().enumerate() {
-            assert!(tags.iter().all(|tags| tags[place] == tags[0][place]), "one tag a name");
+            assert!(tags.iter().all(|own| own[place] == tags[0][place]), "one tag a name");
             assert_eq!(Tag::name(tags[0][place].number()).as_deref(), Some(name.as_str()));
         }
         assert_eq!(Tag::name(0), None);

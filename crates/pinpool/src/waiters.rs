@@ -77,6 +77,20 @@ pub(crate) enum Sleeper {
     Task(Waker),
 }
 
+/// The line as the simulator sees it.
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    /// How many are in line, and what the first wants.
+    pub(crate) waiting: usize,
+    pub(crate) first: Option<Want>,
+    /// Waits that ended with slots, and otherwise, and were not fetched yet.
+    pub(crate) served: usize,
+    pub(crate) dismissed: usize,
+    /// Slots of those who were served, and of who is served in parts, as bits.
+    pub(crate) hands: u64,
+}
+
 /// Why a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Woken {
@@ -141,6 +155,24 @@ impl Waiters {
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().line.len()
+    }
+
+    /// What the simulator compares with its own.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn line(&self) -> Line {
+        let queue = self.queue.lock();
+        let mut line = Line { waiting: queue.line.len(), ..Line::default() };
+        line.first = queue.line.first_key_value().map(|(_, first)| first.want);
+        let got = queue.line.values().map(|waiter| &waiter.got);
+        let served = queue.settled.values().filter_map(|woken| match woken {
+            Woken::Slots(slots) => Some(slots),
+            _ => None,
+        });
+        line.hands = got.chain(served).flatten().fold(0, |bits, slot| bits | 1 << slot);
+        line.served =
+            queue.settled.values().filter(|woken| matches!(woken, Woken::Slots(_))).count();
+        line.dismissed = queue.settled.len() - line.served;
+        line
     }
 
     /// Gets in line, unless there is enough to have at once, or nothing ever will be. After an `Ok`

@@ -4,6 +4,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::attached::AnyFence;
+use crate::clock;
 use crate::fence::FenceStatus;
 use crate::foreign::caught;
 use crate::sync::Mutex;
@@ -29,7 +30,7 @@ impl Wakers {
         let task = task.clone();
         let mut list = self.0.lock();
         let old = take(&mut list, &fence);
-        let since = old.as_ref().map_or_else(Instant::now, |old| old.since);
+        let since = old.as_ref().map_or_else(clock::now, |old| old.since);
         list.push(Awaited { fence, task, since });
         drop(list);
         // A waker's destructor is foreign code (I17). The fence is the new entry's, too.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const BOTTOM_TO_TOP: &[&str] = &[
     "seeded",
     "sync",
+    "explore",
     "budget",
     "lifetime",
     "bell",

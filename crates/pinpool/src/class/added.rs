@@ -140,6 +140,13 @@ impl Added {
         }
     }
 
+    /// Open bays of slabs, as bits.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn open_slabs(&self) -> u64 {
+        let slabs = self.bays.iter().take(self.slabs()).rev();
+        slabs.fold(0, |bits, bay| bits << 1 | u64::from(bay.out.still_out().is_none()))
+    }
+
     fn slabs(&self) -> usize {
         self.bays.len() - 1
     }
@@ -214,6 +221,8 @@ impl Class {
             let Some(start) = block.and_then(NonNull::new) else { return false };
             self.prepare(start);
             buffer.store(start.as_ptr().expose_provenance(), Ordering::Relaxed);
+            // A keeper that sleeps for good must see to it that the buffer goes when it is idle.
+            self.shared.bell.ring();
         }
         self.added.counts.pageable.fetch_add(1, Ordering::Relaxed);
         true
@@ -250,7 +259,7 @@ impl ClassRef {
         let class = self.get();
         let Some(grow) = &class.added.grow else { return };
         let wanted = class.added.wanted.swap(0, Ordering::AcqRel) != 0;
-        if !(wanted || class.is_waited() || class.census().free <= grow.at) || class.is_closed() {
+        if !(wanted || class.is_waited() || class.unreserved() <= grow.at) || class.is_closed() {
             return;
         }
         let mut change = class.added.change.lock();
@@ -291,9 +300,10 @@ impl ClassRef {
         let bay = &class.added.bays[number];
         let size = SlabSize { bytes: grow.slab_bytes, chunk_bytes: grow.chunk_bytes };
         let mut times = StartupTimes::default();
-        let slab = Slab::open(size, class.pins, class.threads, &class.shared, &mut times)
-            .and_then(|slab| slab.locked_as(class.locked))
-            .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
+        let slab =
+            Slab::open(size, class.pins && class.locked, class.threads, &class.shared, &mut times)
+                .and_then(|slab| slab.locked_as(class.locked))
+                .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
         (0..grow.by as usize).for_each(|place| {
             // SAFETY: I1, the slab has room for `by` slots.
             class.prepare(unsafe { slab.base().add(place * class.stride_bytes) });
@@ -326,10 +336,15 @@ impl ClassRef {
         let class = self.get();
         let mut bytes = 0;
         for number in 0..class.added.slabs() {
-            if self.is_idle(number, now, all) && self.take_away(number) {
+            let Some(grow) = &class.added.grow else { break };
+            if !self.is_idle(number, now, all) {
+                continue;
+            }
+            // It would come back at once.
+            let spare = all || class.census().free > grow.by + grow.at;
+            if spare && self.take_away(number) {
                 class.added.counts.trimmed.fetch_add(1, Ordering::Relaxed);
-                let grow = class.added.grow.as_ref();
-                bytes += grow.map_or(0, |grow| grow.slab_bytes as u64);
+                bytes += grow.slab_bytes as u64;
             }
         }
         let pageable = class.added.slabs();
@@ -355,7 +370,11 @@ impl ClassRef {
             (*known, *since) = (leases, unused.then_some(now));
         }
         let long = since.is_some_and(|since| now.duration_since(since) >= class.added.idle_after);
-        unused && (all || long)
+        drop(change);
+        // One that would be added again at once stays.
+        let slots = class.added.grow.as_ref().map_or(0, |grow| grow.at + grow.by);
+        let spare = number == class.added.slabs() || class.unreserved() > slots;
+        unused && (all || (long && spare))
     }
 
     /// Closes an added slab's bay; its memory goes with the last slot that is out. False if it was

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::Class;
+use super::{Class, ClassRef};
+use crate::clock;
 use crate::error::{Error, Exhausted, LeaseError, is_told};
 use crate::free_list::{BayId, Reach};
 use crate::slot::SlotState;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::waiters::Want;
 
 /// Cumulative counts, written on cold paths.
 #[derive(Debug, Default)]
@@ -27,6 +29,8 @@ pub(super) struct Counters {
     departed: AtomicU64,
     landed: AtomicU64,
     quarantined: AtomicU32,
+    /// Those of them that belong to the reserve. Counted first, so that it is not behind.
+    reserve_lost: AtomicU32,
     high_water: AtomicU32,
     stale_returns: AtomicU64,
 }
@@ -37,7 +41,7 @@ struct Started(Instant);
 
 impl Default for Started {
     fn default() -> Self {
-        Self(Instant::now())
+        Self(clock::now())
     }
 }
 
@@ -66,8 +70,7 @@ impl Class {
     pub(crate) fn miss(&self) -> LeaseError {
         let misses = self.list.count_miss();
         self.raise_high_water(
-            (self.slots_now() - self.list.free_in(BayId::RESERVE))
-                .saturating_sub(self.quarantined()),
+            (self.slots_now() - self.reserved()).saturating_sub(self.quarantined()),
         );
         if self.added.want() {
             self.shared.bell.ring();
@@ -82,7 +85,7 @@ impl Class {
     }
 
     fn tell_miss(&self, exhausted: &Exhausted) {
-        let now = self.counters.start.0.elapsed().as_millis();
+        let now = clock::elapsed(self.counters.start.0).as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX).max(1);
         let told = self.counters.told.load(Ordering::Relaxed);
         if told != 0 && now - told.min(now) < TELL_MS {
@@ -105,7 +108,7 @@ impl Class {
             slots: self.slots_now(),
             in_flight: self.in_flight(),
             quarantined: self.quarantined(),
-            reserved: self.list.free_in(BayId::RESERVE),
+            reserved: self.reserved(),
             waiting: clamp(self.waiting() as u64, u32::MAX),
             oldest: self.oldest_holder(),
         }
@@ -122,6 +125,16 @@ impl Class {
         self.added.pageable_out(self.list.free_in(self.list.pageable()), slots.end - slots.start)
     }
 
+    /// Free slots that are kept for leases with priority.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.list.free_in(BayId::RESERVE)
+    }
+
+    /// Free slots that anybody can have.
+    pub(super) fn unreserved(&self) -> u32 {
+        self.census().free.saturating_sub(self.reserved())
+    }
+
     /// The most slots that somebody without priority can get of the class at once.
     pub(crate) fn most(&self) -> u32 {
         self.first_slab - self.reserve + self.added.most()
@@ -130,8 +143,13 @@ impl Class {
     /// The most slots that somebody with this reach can ever get.
     pub(super) fn available(&self, reach: Reach) -> u32 {
         let lost = self.quarantined();
-        let reserve = if reach.reserve { 0 } else { self.reserve };
-        (self.first_slab + self.added.most()).saturating_sub(lost).saturating_sub(reserve)
+        let all = self.first_slab + self.added.most();
+        if reach.reserve {
+            return all.saturating_sub(lost);
+        }
+        // A lost slot of the reserve is not one of the others as well.
+        let lost = lost.saturating_sub(self.counters.reserve_lost.load(Ordering::Relaxed));
+        (all - self.reserve).saturating_sub(lost)
     }
 
     #[cold]
@@ -208,29 +226,6 @@ impl Class {
         self.counters.landed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A slot in flight whose work may never be over is never used again (I11).
-    pub(crate) fn quarantine(&self, slot: u32, error: &Error) {
-        let count = self.lose();
-        if is_told(count as usize) {
-            tracing::error!(%error, class = %self.name, slot, count, "slot quarantined");
-        }
-    }
-
-    /// Takes a slot in flight out of use. Returns how many are by now.
-    pub(super) fn lose(&self) -> u32 {
-        // First: a slot in between counts as leased, never twice.
-        self.land();
-        let count = self.counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
-        // Nobody else's slot is in a wait that is given up: none was free.
-        let despaired =
-            self.waiters.despair(&self.list, |want| self.available(want.reach) < want.count);
-        let homeless = despaired.wake();
-        debug_assert!(homeless.is_empty(), "an open list takes its slots");
-        // It may have been the last that the keeper stayed for.
-        self.shared.bell.ring();
-        count
-    }
-
     /// Slots in flight: by holders of copies, and retired ones.
     pub(super) fn in_flight(&self) -> u32 {
         let landed = self.counters.landed.load(Ordering::Acquire);
@@ -254,7 +249,7 @@ impl Class {
         if !self.shared.is_here() {
             return None;
         }
-        let now = Instant::now();
+        let now = clock::now();
         // First: fences move from slots to lines meanwhile, and never back.
         let attached = self.list.metas().filter_map(SlotState::used_since).min();
         let attached = attached.map(|since| now.saturating_duration_since(since));
@@ -263,6 +258,12 @@ impl Class {
 
     pub(super) fn quarantined(&self) -> u32 {
         self.counters.quarantined.load(Ordering::Acquire)
+    }
+
+    /// Some slot is quarantined. Either this sees one that is lost at the same time, or who loses it, and
+    /// then tells the keeper, sees what the caller did before: both change the same word.
+    pub(super) fn has_lost(&self) -> bool {
+        self.counters.quarantined.fetch_add(0, Ordering::AcqRel) > 0
     }
 
     /// Slots that came home from flight so far.
@@ -335,6 +336,36 @@ impl Class {
     /// Returns that were ignored because the slot was not the caller's any more.
     pub(crate) fn stale_returns_total(&self) -> u64 {
         self.counters.stale_returns.load(Ordering::Relaxed)
+    }
+}
+
+impl ClassRef {
+    /// A slot in flight whose work may never be over is never used again (I11).
+    pub(crate) fn quarantine(self, slot: u32, error: &Error) {
+        let count = self.lose(slot);
+        if is_told(count as usize) {
+            let class = self.get().name;
+            tracing::error!(%error, %class, slot, count, "slot quarantined");
+        }
+    }
+
+    /// Takes a slot in flight out of use. Returns how many are by now.
+    pub(super) fn lose(self, slot: u32) -> u32 {
+        let class = self.get();
+        let counters = &class.counters;
+        if class.list.bay_of(slot) == Some(BayId::RESERVE) {
+            counters.reserve_lost.fetch_add(1, Ordering::Relaxed);
+        }
+        // First: a slot in between counts as leased, never twice.
+        class.land();
+        let count = counters.quarantined.fetch_add(1, Ordering::AcqRel) + 1;
+        if class.shared.is_here() {
+            let hopeless = |want: Want| class.available(want.reach) < want.count;
+            self.settle_handed(class.waiters.despair(&class.list, hopeless));
+            // It may have been the last that the keeper stayed for.
+            class.shared.bell.ring();
+        }
+        count
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Class;
+use crate::clock;
 use crate::error::OldestHolder;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -36,13 +37,13 @@ pub(crate) struct Held {
 
 impl Holders {
     pub(super) fn new(slots: u32) -> Self {
-        Self { start: Instant::now(), slots: (0..slots).map(|_| Holder::default()).collect() }
+        Self { start: clock::now(), slots: (0..slots).map(|_| Holder::default()).collect() }
     }
 
     /// The calling thread takes a slot.
     pub(super) fn note(&self, slot: u32) {
         let holder = &self.slots[slot as usize];
-        let since = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let since = u64::try_from(clock::elapsed(self.start).as_nanos()).unwrap_or(u64::MAX);
         holder.since.store(since, Ordering::Relaxed);
         holder.thread.store(own_thread(), Ordering::Relaxed);
     }
@@ -51,7 +52,7 @@ impl Holders {
         let holder = &self.slots[slot as usize];
         let since = Duration::from_nanos(holder.since.load(Ordering::Relaxed));
         let thread = holder.thread.load(Ordering::Relaxed);
-        (self.start.elapsed().saturating_sub(since), thread)
+        (clock::elapsed(self.start).saturating_sub(since), thread)
     }
 }
 

@@ -58,7 +58,7 @@ impl Home for Homecoming {
     }
 
     fn quarantine(&mut self, slot: u32, error: &Error) {
-        self.class.get().quarantine(slot, error);
+        self.class.quarantine(slot, error);
     }
 
     fn after(&mut self, fences: &mut dyn Iterator<Item = AnyFence>) {

@@ -7,6 +7,8 @@ mod holders;
 mod homecoming;
 #[cfg(all(test, shuttle))]
 mod models;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod seen;
 mod waiting;
 mod wash;
 
@@ -88,9 +90,9 @@ pub(crate) struct Slots(FreeList<SlotState>);
 
 impl Slots {
     /// Records for all slots that a class may come to have.
-    pub(crate) fn new(plan: &ClassPlan) -> Result<Self, MemoryError> {
+    pub(crate) fn new(plan: &ClassPlan, shards: usize) -> Result<Self, MemoryError> {
         let layout = Self::layout(plan);
-        FreeList::new(layout, shard_count(), SlotState::new).map(Self).map_err(|_| MemoryError {
+        FreeList::new(layout, shards, SlotState::new).map(Self).map_err(|_| MemoryError {
             step: MemoryStep::Reserve,
             bytes: layout.slots() as usize * FreeList::<SlotState>::NODE_BYTES,
             cause: MemoryCause::Other("no memory for the records of its slots"),
@@ -297,32 +299,40 @@ impl ClassRef {
         }
     }
 
-    /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
+    /// Takes a slot from the calling thread's shard, if one is there: the short way, without a call.
     #[inline]
-    pub(crate) fn try_pinned(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+    pub(crate) fn try_near(self) -> Option<Taken> {
         let class = self.get();
-        match class.list.pop() {
-            Pop::Slot { slot, new_low } => {
-                if new_low {
-                    class.sample_high_water();
-                }
-                if slot < class.plain_slots {
-                    return Ok(Some(class.taken(slot)));
-                }
-                match self.adopt(slot) {
-                    Ok(taken) => Ok(Some(taken)),
-                    Err(_) => self.try_further(urgent),
-                }
-            }
-            Pop::Empty => self.try_further(urgent),
-            Pop::Closed => Err(LeaseError::Closed),
+        let (slot, new_low) = class.list.pop_near()?;
+        if new_low || slot >= class.plain_slots {
+            return self.settle_pop(slot, new_low);
+        }
+        Some(class.taken(slot))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_pop(self, slot: u32, new_low: bool) -> Option<Taken> {
+        let class = self.get();
+        if new_low {
+            class.sample_high_water();
+        }
+        // One that is lost leaves others to be looked for.
+        self.adopt(slot).ok()
+    }
+
+    /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
+    pub(crate) fn try_pinned(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+        match self.try_near() {
+            Some(taken) => Ok(Some(taken)),
+            None => self.try_further(urgent),
         }
     }
 
     /// Looks everywhere, until a slot is found that may be handed out.
     #[cold]
     #[inline(never)]
-    fn try_further(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
+    pub(crate) fn try_further(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
         let reach = Reach { pageable: false, ..self.get().reach(urgent) };
         while let Some(slot) = self.find(reach)? {
             // One that is out of use now may have others beside it.
@@ -337,7 +347,12 @@ impl ClassRef {
     fn find(self, reach: Reach) -> Result<Option<u32>, LeaseError> {
         let class = self.get();
         match class.list.pop_within(reach) {
-            Pop::Slot { slot, .. } => return Ok(Some(slot)),
+            Pop::Slot { slot, new_low } => {
+                if new_low {
+                    class.sample_high_water();
+                }
+                return Ok(Some(slot));
+            }
             Pop::Closed => return Err(LeaseError::Closed),
             Pop::Empty => {}
         }
@@ -367,8 +382,6 @@ impl ClassRef {
     }
 
     /// Makes a slot, which the caller owns, its own, unless it may not be handed out.
-    #[cold]
-    #[inline(never)]
     fn adopt(self, slot: u32) -> Result<Taken, Unfit> {
         let class = self.get();
         if !class.back(slot) {
@@ -377,7 +390,7 @@ impl ClassRef {
         }
         if class.wash.checks() && !class.check_unwritten(slot) {
             class.depart();
-            class.lose();
+            self.lose(slot);
             return Err(Unfit::Lost);
         }
         if let Some(holders) = &class.holders {
@@ -405,9 +418,18 @@ impl ClassRef {
             // The parent's: its memory is not here (I12).
             return;
         }
+        // Whoever else comes home may be the last.
+        class.lifetime.hold();
         if slot >= class.first_slab {
             self.arrive_added(slot);
-        } else if class.lifetime.arrive() {
+        } else {
+            class.lifetime.arrive();
+        }
+        // Quarantined slots never come home: once they alone are out, nobody else tells the keeper.
+        if class.has_lost() && class.is_done() {
+            class.shared.bell.ring();
+        }
+        if class.lifetime.end_hold() {
             self.all_home();
         }
     }
@@ -466,7 +488,7 @@ impl Class {
     }
 
     /// The clock by which recordings on this class's slots are ordered.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     pub(crate) fn recordings(&self) -> &Reclaim {
         &self.reclaim
     }
@@ -576,7 +598,7 @@ pub(crate) enum Departed {
 }
 
 /// One shard per processor, so that threads started together do not meet.
-fn shard_count() -> usize {
+pub(crate) fn shard_count() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     processors.next_power_of_two().min(SHARDS_MAX)
 }

@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::{ClassRef, Taken, Unfit};
+use crate::clock;
 use crate::config::OnEmpty;
 use crate::error::LeaseError;
 use crate::sync::{Condvar, Ordering};
@@ -114,7 +115,7 @@ impl ClassRef {
     ) -> Result<Waiting, Result<Taken, LeaseError>> {
         self.get().counters.waits.fetch_add(1, Ordering::Relaxed);
         let want = Want { count: 1, reach: self.get().reach(urgent) };
-        self.line_up(want, waker, Instant::now())
+        self.line_up(want, waker, clock::now())
     }
 
     fn line_up(
@@ -166,11 +167,11 @@ impl ClassRef {
             Woken::Hopeless => Err(LeaseError::Exhausted(class.exhausted())),
             Woken::TimedOut => {
                 class.counters.timeouts.fetch_add(1, Ordering::Relaxed);
-                let waited = since.elapsed();
+                let waited = clock::elapsed(since);
                 Err(LeaseError::Timeout { exhausted: class.exhausted(), waited })
             }
         };
-        class.counters.waited(since.elapsed());
+        class.counters.waited(clock::elapsed(since));
         Some(settled)
     }
 

@@ -7,7 +7,7 @@ use crossbeam::queue::ArrayQueue;
 
 use super::{Class, ClassRef};
 use crate::config::Scrub;
-use crate::free_list::Reach;
+use crate::free_list::{Pop, Reach};
 use crate::plan::ClassPlan;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tag::Tag;
@@ -170,18 +170,27 @@ impl ClassRef {
     /// Washes slots until one comes that the caller, who found nothing else, may have.
     pub(super) fn wash_one(self, reach: Reach) -> Option<u32> {
         let class = self.get();
+        let mut sent_home = false;
         while let Some(slot) = class.wash.next() {
             class.launder(slot);
             let suits = !class.is_waited() && class.list.is_within(class.list.bay_of(slot), reach);
             if !suits {
                 self.send_home(slot);
+                sent_home = true;
             }
             class.land();
             if suits {
                 return Some(slot);
             }
         }
-        None
+        if !sent_home {
+            return None;
+        }
+        // What nobody in line may have went to the list; the caller may be one who may.
+        match class.list.pop_within(reach) {
+            Pop::Slot { slot, .. } => Some(slot),
+            Pop::Empty | Pop::Closed => None,
+        }
     }
 }
 

@@ -87,6 +87,7 @@ impl BayId {
 
 impl Reach {
     /// What is everybody's.
+    #[cfg(test)]
     pub(crate) const REGULAR: Self = Self { reserve: false, pageable: false };
     /// Whatever is pinned.
     pub(crate) const PINNED: Self = Self { reserve: true, pageable: false };
@@ -100,8 +101,12 @@ impl<M> FreeList<M> {
 
     /// Where a slot lives; `None` for one of the shards.
     pub(crate) fn bay_of(&self, slot: u32) -> Option<BayId> {
-        let within = |bay: &CachePadded<Bay>| slot.wrapping_sub(bay.first) < bay.slots;
-        self.bays.iter().position(within).map(BayId)
+        if slot < self.regular {
+            return None;
+        }
+        // In rising order, and an empty one begins where the next does.
+        let above = self.bays.partition_point(|bay| bay.first + bay.slots <= slot);
+        Some(BayId(above.min(self.bays.len() - 1)))
     }
 
     /// Whether a slot that lives there may be taken with this reach.

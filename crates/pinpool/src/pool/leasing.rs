@@ -9,6 +9,7 @@ use bytemuck::Pod;
 
 use super::{LeaseFuture, Pool};
 use crate::class::{ClassRef, Waiting};
+use crate::clock;
 use crate::error::LeaseError;
 use crate::lease::Lease;
 
@@ -51,7 +52,7 @@ impl Pool {
     /// As [`Self::try_lease`], but `Exhausted` only when no slot will come back (all are quarantined) or
     /// with `on_empty = "fail"`.
     pub fn lease(&self, len: usize) -> Result<Lease, LeaseError> {
-        self.wait_ranked(len, false, Instant::now(), None)
+        self.wait_ranked(len, false, clock::now(), None)
     }
 
     /// As [`Self::lease`], for the few leases that must not fail: they may have the class's `reserve` as
@@ -61,7 +62,7 @@ impl Pool {
     ///
     /// As [`Self::lease`].
     pub fn lease_priority(&self, len: usize) -> Result<Lease, LeaseError> {
-        self.wait_ranked(len, true, Instant::now(), None)
+        self.wait_ranked(len, true, clock::now(), None)
     }
 
     /// Leases `len` bytes, waiting at most `timeout` for a slot. A zero timeout looks once.
@@ -70,7 +71,7 @@ impl Pool {
     ///
     /// As [`Self::lease`], and [`LeaseError::Timeout`].
     pub fn lease_timeout(&self, len: usize, timeout: Duration) -> Result<Lease, LeaseError> {
-        let now = Instant::now();
+        let now = clock::now();
         // A timeout past the end of the clock is no timeout.
         self.wait_ranked(len, false, now, now.checked_add(timeout))
     }
@@ -81,7 +82,7 @@ impl Pool {
     ///
     /// As [`Self::lease_timeout`].
     pub fn lease_deadline(&self, len: usize, deadline: Instant) -> Result<Lease, LeaseError> {
-        self.wait_ranked(len, false, Instant::now(), Some(deadline))
+        self.wait_ranked(len, false, clock::now(), Some(deadline))
     }
 
     /// As [`Self::lease_timeout`], with the priority of [`Self::lease_priority`].
@@ -94,7 +95,7 @@ impl Pool {
         len: usize,
         timeout: Duration,
     ) -> Result<Lease, LeaseError> {
-        let now = Instant::now();
+        let now = clock::now();
         self.wait_ranked(len, true, now, now.checked_add(timeout))
     }
 
@@ -116,10 +117,19 @@ impl Pool {
     #[inline]
     fn try_ranked(&self, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
-        match class.try_pinned(urgent)? {
+        match class.try_near() {
             Some(taken) => Ok(Lease::new(class, taken, len)),
-            None => self.stand_in(class, len).ok_or_else(|| class.get().miss()),
+            None => self.try_further(class, len, urgent),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_further(&self, class: ClassRef, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
+        if let Some(taken) = class.try_further(urgent)? {
+            return Ok(Lease::new(class, taken, len));
+        }
+        self.stand_in(class, len).ok_or_else(|| class.get().miss())
     }
 
     fn wait_ranked(
@@ -142,7 +152,6 @@ impl Pool {
     }
 
     /// A slot of a larger class, or a pageable buffer, for an empty class that may use one.
-    #[cold]
     fn stand_in(&self, class: ClassRef, len: usize) -> Option<Lease> {
         let most = class.get().spill_bytes();
         let larger = self.handle.classes[class.get().id().index() + 1..].iter();
@@ -214,7 +223,7 @@ impl Pool {
         if len == 0 {
             return Err(LeaseError::ZeroLen);
         }
-        if !self.handle.shared.is_here() {
+        if !self.handle.home.is_here() {
             return Err(LeaseError::Forked);
         }
         match self.handle.sizes.class_for(len) {

@@ -1,9 +1,10 @@
 //! Several leases at once, all or none.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Pool;
 use crate::class::{ClassRef, Taken};
+use crate::clock;
 use crate::error::LeaseError;
 use crate::lease::Lease;
 
@@ -40,7 +41,7 @@ impl Pool {
     ///
     /// As [`Self::lease`], and [`LeaseError::TooMany`].
     pub fn lease_many(&self, sizes: &[usize]) -> Result<Vec<Lease>, LeaseError> {
-        let now = Instant::now();
+        let now = clock::now();
         self.gather(sizes, |share, count| share.class.take_many(count, now, None))
     }
 
@@ -54,7 +55,7 @@ impl Pool {
         sizes: &[usize],
         timeout: Duration,
     ) -> Result<Vec<Lease>, LeaseError> {
-        let now = Instant::now();
+        let now = clock::now();
         let deadline = now.checked_add(timeout);
         self.gather(sizes, |share, count| share.class.take_many(count, now, deadline))
     }

@@ -5,11 +5,13 @@ mod leasing;
 mod many;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend;
-use crate::class::{ClassRef, Making, Slots};
+use crate::class::{ClassRef, Making, Slots, shard_count};
+use crate::clock;
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::memory::limits::locked_now;
@@ -38,6 +40,8 @@ pub struct Pool {
 
 /// What all clones of a pool share.
 struct Handle {
+    /// Beside what every lease reads.
+    home: Home,
     sizes: SizeTable,
     classes: Box<[ClassRef]>,
     shared: Arc<Shared>,
@@ -50,7 +54,18 @@ struct Handle {
 impl Pool {
     /// Opens a pool as planned, on the given memory or on the configured backend.
     pub(crate) fn open_plan(plan: Plan, memory: Option<Arc<dyn PageLock>>) -> Result<Self, Error> {
-        let start = Instant::now();
+        Self::open_kept(plan, memory, shard_count(), Keeper::start)
+    }
+
+    /// As [`Self::open_plan`], with so many shards in each free list and the keeper that `start` gives,
+    /// which is told the classes, what all share, and what counts as a leak.
+    pub(crate) fn open_kept(
+        plan: Plan,
+        memory: Option<Arc<dyn PageLock>>,
+        shards: usize,
+        start: impl FnOnce(Box<[ClassRef]>, Arc<Shared>, Option<Duration>) -> io::Result<Keeper>,
+    ) -> Result<Self, Error> {
+        let began = clock::now();
         let chosen = match memory {
             Some(memory) => backend::Chosen { memory, reason: "given by the caller".into() },
             None => backend::choose(&plan.config)?,
@@ -61,7 +76,7 @@ impl Pool {
         let mut records = Vec::with_capacity(plan.classes.len());
         for class in &plan.classes {
             let failed = |error| SlabFailure { error, pinned: 0 };
-            let slots = Slots::new(class).map_err(failed);
+            let slots = Slots::new(class, shards).map_err(failed);
             records.push(slots.map_err(|failure| explain(failure, class, &plan, &shared))?);
         }
         let making = Making {
@@ -88,7 +103,7 @@ impl Pool {
             reason: chosen.reason,
             pinned,
             times,
-            total: start.elapsed(),
+            total: clock::elapsed(began),
         };
         let sizes = plan.classes.iter().map(|class| class.slot_bytes).collect();
         let classes: Box<[ClassRef]> = plan
@@ -102,7 +117,7 @@ impl Pool {
             })
             .collect();
         let leak_after = plan.config.leak_after;
-        let started = Keeper::start(classes.clone(), Arc::clone(&shared), leak_after);
+        let started = start(classes.clone(), Arc::clone(&shared), leak_after);
         let keeper = started.map_err(|error| {
             for class in classes.iter().rev() {
                 class.close();
@@ -114,7 +129,9 @@ impl Pool {
         })?;
         announce(&plan, &startup);
         let (sizes, keeper) = (SizeTable::new(sizes), Some(keeper));
-        Ok(Self { handle: Arc::new(Handle { sizes, classes, shared, plan, startup, keeper }) })
+        Ok(Self {
+            handle: Arc::new(Handle { home, sizes, classes, shared, plan, startup, keeper }),
+        })
     }
 
     /// The tag of a holder's name, for [`Lease::set_tag`]. The same name gives the same tag in every
@@ -146,7 +163,7 @@ impl Pool {
         if !self.handle.shared.is_here() {
             return 0;
         }
-        let now = Instant::now();
+        let now = clock::now();
         self.handle.classes.iter().map(|class| class.trim(now, true)).sum()
     }
 
@@ -252,7 +269,7 @@ impl Handle {
     /// Closes every class and waits up to `timeout` for all slabs to be given back. Returns how many
     /// are left.
     fn close(&self, timeout: Duration) -> usize {
-        let now = Instant::now();
+        let now = clock::now();
         for class in self.classes.iter().rev() {
             class.close();
         }
@@ -307,6 +324,7 @@ fn class_stats(class: ClassRef) -> ClassStats {
         grown: class.added_slots(),
         pageable: class.pageable_out(),
         free: census.free,
+        reserved: class.reserved().min(census.free),
         leased: census.leased,
         in_flight: census.in_flight,
         quarantined: census.quarantined,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{BATCH, Stuck};
 use crate::attached::{AnyFence, Attached, Order};
+use crate::clock;
 
 /// One stream's slots, or the slots whose fences have no stream.
 #[derive(Debug)]
@@ -146,7 +147,7 @@ impl Line {
         if let Some(at) = at {
             self.waiting[at].complete = true;
         }
-        self.learn(Instant::now());
+        self.learn(clock::now());
         true
     }
 

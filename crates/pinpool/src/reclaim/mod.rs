@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 use crossbeam::utils::CachePadded;
 
 use crate::attached::{AnyFence, Attached};
+use crate::clock;
 use crate::error::Error;
 use crate::fence::FenceStatus;
 use crate::free_list::home_number;
@@ -205,7 +206,7 @@ impl Reclaim {
     pub(crate) fn stuck(&self, home: &mut impl Home) -> Vec<Stuck> {
         while !self.sort(home) {}
         home.after(&mut std::iter::empty());
-        let now = Instant::now();
+        let now = clock::now();
         let lines = self.lines();
         let mut stuck: Vec<_> = lines.all.iter().flat_map(|line| line.stuck(now)).collect();
         drop(lines);

@@ -10,6 +10,7 @@ use loom::thread;
 use super::*;
 use crate::attached::{Attached, Order};
 use crate::bell::Bell;
+use crate::explore::explore;
 use crate::fence::{Fence, FenceError, ManualFence};
 use crate::free_list::{FreeList, Pop, Push, Reach};
 use crate::sync::Ordering::Relaxed;
@@ -119,12 +120,6 @@ impl Model {
     }
 }
 
-fn check(bound: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = bound;
-    builder.check(model);
-}
-
 fn spawn(model: &Arc<Model>, work: impl FnOnce(&Model) + 'static) -> thread::JoinHandle<()> {
     let model = Arc::clone(model);
     thread::spawn(move || work(&model))
@@ -133,7 +128,7 @@ fn spawn(model: &Arc<Model>, work: impl FnOnce(&Model) + 'static) -> thread::Joi
 /// The work ends while the slot is retired and asked for: the next owner sees all it wrote (I3).
 #[test]
 fn the_next_owner_comes_after_the_work() {
-    check(Some(3), || {
+    explore(Some(3), || {
         let model = Model::new(1);
         let fence = ManualFence::new();
         model.attach(0, &fence);
@@ -152,7 +147,7 @@ fn the_next_owner_comes_after_the_work() {
 /// A fence that was complete before it was attached.
 #[test]
 fn a_fence_complete_before_it_is_attached() {
-    check(None, || {
+    explore(None, || {
         let model = Model::new(1);
         let fence = ManualFence::new();
         fence.complete();
@@ -170,7 +165,7 @@ fn a_fence_complete_before_it_is_attached() {
 /// Two passes learn of the same completion: the slot goes home once.
 #[test]
 fn two_passes_send_a_slot_home_once() {
-    check(Some(3), || {
+    explore(Some(3), || {
         let model = Model::new(2);
         let fences = [ManualFence::new(), ManualFence::new()];
         for (slot, fence) in (0..).zip(&fences) {
@@ -191,7 +186,7 @@ fn two_passes_send_a_slot_home_once() {
 /// Two threads retire while a third drains: nothing is lost in the inbox.
 #[test]
 fn the_inbox_loses_nothing() {
-    check(Some(3), || {
+    explore(Some(3), || {
         let model = Model::new(2);
         let fence = ManualFence::new();
         fence.complete();
@@ -210,7 +205,7 @@ fn the_inbox_loses_nothing() {
 /// wake-up would be a deadlock.
 #[test]
 fn a_retirement_wakes_the_keeper() {
-    check(Some(3), || {
+    explore(Some(3), || {
         let model = Model::new(1);
         let fence = ManualFence::new();
         fence.complete();
@@ -235,7 +230,7 @@ fn a_retirement_wakes_the_keeper() {
 /// it does not sleep over it.
 #[test]
 fn the_keeper_does_not_sleep_over_a_slot_on_the_move() {
-    check(Some(3), || {
+    explore(Some(3), || {
         let model = Model::new(1);
         model.attach(0, &ManualFence::new());
         model.retire(0);
@@ -249,7 +244,7 @@ fn the_keeper_does_not_sleep_over_a_slot_on_the_move() {
 /// A waiter, a retirement and the keeper, who sends the slot home: the waiter gets it.
 #[test]
 fn a_retired_slot_reaches_a_waiter() {
-    check(Some(2), || {
+    explore(Some(2), || {
         let model = Model::new(1);
         let fence = ManualFence::new();
         fence.complete();
@@ -281,7 +276,7 @@ fn a_retired_slot_reaches_a_waiter() {
 /// A slot with fences of two streams, two passes: home once, after both.
 #[test]
 fn a_slot_with_two_fences_waits_for_both() {
-    check(Some(2), || {
+    explore(Some(2), || {
         let model = Model::new(1);
         let fences = [ManualFence::new(), ManualFence::new()];
         for (stream, fence) in (1..).zip(&fences) {
@@ -324,7 +319,7 @@ impl Fence for InStream {
 /// clock says of their order, the other one does not go home.
 #[test]
 fn the_recording_clock_never_claims_too_much() {
-    check(Some(3), || {
+    explore(Some(3), || {
         let model = Model::new(3);
         let stream = Arc::new(Stream {
             recorded: crate::sync::Mutex::new(Vec::new()),
@@ -361,7 +356,7 @@ fn the_recording_clock_never_claims_too_much() {
 /// Two passes learn that a fence failed: the slot is quarantined once, and never home.
 #[test]
 fn a_failed_fence_is_counted_once() {
-    check(Some(3), || {
+    explore(Some(3), || {
         let model = Model::new(1);
         let fence = ManualFence::new();
         fence.fail("planted");
@@ -378,7 +373,7 @@ fn a_failed_fence_is_counted_once() {
 /// The list closes while a slot comes home from flight: it is counted by one of the two.
 #[test]
 fn a_slot_that_lands_during_close_is_counted_once() {
-    check(Some(3), || {
+    explore(Some(3), || {
         let model = Model::new(1);
         let fence = ManualFence::new();
         fence.complete();
@@ -397,7 +392,7 @@ fn a_slot_that_lands_during_close_is_counted_once() {
 /// Two holders of a shared lease attach and let go: one of them is the last, and sees both fences.
 #[test]
 fn the_last_of_two_holders_sees_every_fence() {
-    check(None, || {
+    explore(None, || {
         let model = Model::new(1);
         model.state(0).clone_share();
         let last = Arc::new(AtomicUsize::new(0));
@@ -420,7 +415,7 @@ fn the_last_of_two_holders_sees_every_fence() {
 /// Two threads find the same fence complete and take it off: one does, and no other fence goes.
 #[test]
 fn a_complete_fence_comes_off_once() {
-    check(None, || {
+    explore(None, || {
         let model = Model::new(1);
         let (pending, complete) = (ManualFence::new(), ManualFence::new());
         complete.complete();
@@ -441,7 +436,7 @@ fn a_complete_fence_comes_off_once() {
 /// A ring before, while or after the sleeper lies down wakes it.
 #[test]
 fn the_bell_is_never_missed() {
-    loom::model(|| {
+    explore(None, || {
         let bell = Arc::new(Bell::new());
         let sleeper = {
             let bell = Arc::clone(&bell);

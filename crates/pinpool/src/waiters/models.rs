@@ -1,14 +1,15 @@
 //! Every interleaving of a few waiters, returns, deadlines, cancellations and closes. A lost wake-up is
 //! a deadlock, which loom reports.
 
-use std::sync::atomic::{AtomicUsize, Ordering as Plain};
 use std::task::{Wake, Waker};
 
 use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
+use crate::explore::explore;
 use crate::free_list::Layout;
+use crate::sync::plain::{AtomicUsize, Ordering as Plain};
 
 /// A list and its waiters.
 struct House {
@@ -69,16 +70,10 @@ impl House {
     }
 }
 
-fn bounded(bound: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(bound);
-    builder.check(model);
-}
-
 /// One slot out, one sleeper, one return: the sleeper always gets it.
 #[test]
 fn a_return_reaches_a_sleeper() {
-    loom::model(|| {
+    explore(None, || {
         let house = House::empty(1);
         let sleeper = House::spawn_waiter(&house, ONE);
         house.give_back(0);
@@ -89,7 +84,7 @@ fn a_return_reaches_a_sleeper() {
 /// Two slots out, two sleepers, two returns from one thread: both sleepers get one.
 #[test]
 fn two_returns_reach_two_sleepers() {
-    bounded(2, || {
+    explore(Some(3), || {
         let house = House::empty(2);
         let sleepers = [House::spawn_waiter(&house, ONE), House::spawn_waiter(&house, ONE)];
         house.give_back(0);
@@ -110,7 +105,7 @@ fn two_returns_reach_two_sleepers() {
 /// A newcomer that only looks gets the slot or the sleeper does; the sleeper is served in any case.
 #[test]
 fn a_look_never_starves_a_sleeper() {
-    bounded(3, || {
+    explore(Some(4), || {
         let house = House::empty(1);
         let sleeper = House::spawn_waiter(&house, ONE);
         let looker = {
@@ -131,7 +126,7 @@ fn a_look_never_starves_a_sleeper() {
 /// Close ends the wait of a sleeper, whenever it comes.
 #[test]
 fn close_wakes_a_sleeper() {
-    loom::model(|| {
+    explore(None, || {
         let house = House::empty(1);
         let sleeper = House::spawn_waiter(&house, ONE);
         let (counted, handed) = house.waiters.close(&house.list, |taken| taken);
@@ -145,7 +140,7 @@ fn close_wakes_a_sleeper() {
 /// is either its own or counted home.
 #[test]
 fn close_and_a_return_lose_no_slot() {
-    bounded(3, || {
+    explore(Some(6), || {
         let house = House::empty(1);
         let sleeper = House::spawn_waiter(&house, ONE);
         let returner = {
@@ -170,7 +165,7 @@ fn close_and_a_return_lose_no_slot() {
 /// A task that gives up while its slot is on the way hands it on to the thread behind it.
 #[test]
 fn a_cancelled_wait_hands_its_slot_on() {
-    bounded(3, || {
+    explore(Some(6), || {
         let house = House::empty(1);
         let waker = Waker::from(std::sync::Arc::new(Wakes::default()));
         let entered = house.waiters.enter(&house.list, ONE, Sleeper::Task(waker), || false);
@@ -190,7 +185,7 @@ fn a_cancelled_wait_hands_its_slot_on() {
 /// A task is woken once for its slot, and finds it when it asks.
 #[test]
 fn a_task_is_woken_once() {
-    loom::model(|| {
+    explore(None, || {
         let house = House::empty(1);
         let wakes = std::sync::Arc::new(Wakes::default());
         let waker = Waker::from(std::sync::Arc::clone(&wakes));
@@ -218,7 +213,7 @@ fn a_task_is_woken_once() {
 /// Two that want both slots each: one gathers them all, the other afterwards. Neither keeps one.
 #[test]
 fn gatherers_do_not_block_each_other() {
-    bounded(2, || {
+    explore(Some(3), || {
         let house = House::empty(2);
         let both = Want { count: 2, reach: Reach::REGULAR };
         let other = {
@@ -242,7 +237,7 @@ fn gatherers_do_not_block_each_other() {
 /// A slot of the reserve goes to who may have it, and stays free for it otherwise.
 #[test]
 fn the_reserve_is_for_the_urgent() {
-    bounded(3, || {
+    explore(Some(6), || {
         let house = House::empty(Layout { regular: 1, reserve: 1, ..Layout::default() });
         let plain = House::spawn_waiter(&house, ONE);
         let urgent = House::spawn_waiter(&house, Want { count: 1, reach: Reach::PINNED });
@@ -257,7 +252,7 @@ fn the_reserve_is_for_the_urgent() {
 /// A slab that comes while somebody waits is handed out, whoever was first.
 #[test]
 fn an_added_slab_serves_a_sleeper() {
-    loom::model(|| {
+    explore(None, || {
         let layout = Layout { regular: 1, slabs: 1, slab_slots: 1, ..Layout::default() };
         let house = House::empty(layout);
         let sleeper = House::spawn_waiter(&house, ONE);
@@ -266,5 +261,83 @@ fn an_added_slab_serves_a_sleeper() {
         assert!(opened && handed.wake().is_empty());
         assert_eq!(sleeper.join().ok(), Some(Woken::Slots(vec![1])));
         house.assert_free(0);
+    });
+}
+
+/// The last slot that could come home is lost while somebody waits: the wait ends.
+#[test]
+fn despair_wakes_a_sleeper() {
+    explore(None, || {
+        let house = House::empty(1);
+        let lost = Arc::new(crate::sync::AtomicUsize::new(0));
+        let sleeper = {
+            let (house, lost) = (Arc::clone(&house), Arc::clone(&lost));
+            thread::spawn(move || {
+                let ready = std::sync::Arc::new(Condvar::default());
+                let sleeper = Sleeper::Thread(std::sync::Arc::clone(&ready));
+                let hopeless = || lost.load(crate::sync::Ordering::Acquire) == 1;
+                let (entered, handed) = house.waiters.enter(&house.list, ONE, sleeper, hopeless);
+                let _ = handed.wake();
+                entered.map_or_else(
+                    |woken| woken,
+                    |ticket| house.waiters.sleep(&house.list, ticket, &ready, None).0,
+                )
+            })
+        };
+        lost.store(1, crate::sync::Ordering::Release);
+        let _ = house.waiters.despair(&house.list, |_| true).wake();
+        assert_eq!(sleeper.join().ok(), Some(Woken::Hopeless));
+    });
+}
+
+/// Two tasks give up at once while a slot comes home: it ends in the list, and nobody is in line.
+#[test]
+fn two_that_give_up_leave_the_slot() {
+    explore(Some(4), || {
+        let house = House::empty(1);
+        let tickets = [0, 1].map(|_| {
+            let waker = Waker::from(std::sync::Arc::new(Wakes::default()));
+            let entered = house.waiters.enter(&house.list, ONE, Sleeper::Task(waker), || false);
+            entered.0.expect("the slot is out")
+        });
+        let others = tickets.map(|ticket| {
+            let house = Arc::clone(&house);
+            thread::spawn(move || {
+                assert!(house.waiters.leave(&house.list, ticket).wake().is_empty());
+            })
+        });
+        house.give_back(0);
+        others.into_iter().for_each(|other| other.join().expect("the model fails first"));
+        house.assert_free(1);
+    });
+}
+
+/// A sleeper, a task that gives up, and two returns: the sleeper has one slot, the other is free.
+#[test]
+fn a_sleeper_beside_one_that_gives_up() {
+    explore(Some(5), || {
+        let house = House::empty(2);
+        let sleeper = House::spawn_waiter(&house, ONE);
+        let task = {
+            let house = Arc::clone(&house);
+            thread::spawn(move || {
+                let waker = Waker::from(std::sync::Arc::new(Wakes::default()));
+                let sleeper = Sleeper::Task(waker);
+                let (entered, handed) = house.waiters.enter(&house.list, ONE, sleeper, || false);
+                assert!(handed.wake().is_empty());
+                match entered {
+                    Ok(ticket) => {
+                        assert!(house.waiters.leave(&house.list, ticket).wake().is_empty())
+                    }
+                    Err(Woken::Slots(slots)) => house.give_back(slots[0]),
+                    Err(other) => unreachable!("{other:?}"),
+                }
+            })
+        };
+        house.give_back(0);
+        house.give_back(1);
+        assert!(matches!(sleeper.join(), Ok(Woken::Slots(slots)) if slots.len() == 1));
+        task.join().expect("the model fails first");
+        house.assert_free(1);
     });
 }

@@ -25,7 +25,9 @@ fn a_growth_that_fails_costs_nobody_but_who_waited_for_it() {
         let regions = ledger.regions();
         faults.arm(Some(Fault::nth(1).of(step).persistent()));
         let mut held: Vec<_> = (0..2).map(|_| pool.try_lease(SIZE).unwrap()).collect();
-        held.iter_mut().for_each(|lease| stamp::write_slot(lease, 5));
+        for lease in &mut held {
+            stamp::write_slot(lease, 5);
+        }
         let timeout = pool.lease_timeout(SIZE, Duration::from_millis(30));
         assert!(matches!(timeout, Err(LeaseError::Timeout { .. })), "{step:?}: {timeout:?}");
         let failures = || pool.stats().classes[0].grow_failures_total;
@@ -45,7 +47,9 @@ fn a_growth_that_fails_costs_nobody_but_who_waited_for_it() {
         let other = pool.try_lease(SIZE).unwrap();
         let grown = pool.lease_timeout(SIZE, HANG).unwrap();
         assert_eq!(pool.stats().classes[0].grown_total, 1, "{step:?}");
-        held.iter().for_each(|lease| stamp::verify(lease.as_slice(), 5));
+        for lease in &held {
+            stamp::verify(lease.as_slice(), 5);
+        }
         drop((held, other, grown));
         assert!(pool.close(HANG).is_complete());
         ledger.assert_clean();

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use pinpool::{BackendChoice, BackendKind, Error, Pool};
 
+use pinpool_testkit::soon::HANG;
+
 use crate::Check;
 use crate::support::{pool, stream};
 
@@ -192,6 +194,7 @@ fn events_are_reused_and_destroyed() {
     }
     let created = driver().calls("cuEventCreate") - before.0;
     assert!((3..=300).contains(&created), "{created} events for 3000 copies, three at a time");
+    assert!(pool.close(HANG).is_complete());
     drop(pool);
     assert_eq!(driver().live_events(), before.1);
 }

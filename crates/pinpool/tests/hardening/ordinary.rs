@@ -1,6 +1,6 @@
 //! What a hardened pool leaves as it is: capacities, alignment, threads, fences, growth, ends.
 
-use pinpool::{ClassConfig, Heap, LeaseError, ManualFence, OnEmpty, Pool, Scrub};
+use pinpool::{ClassConfig, Heap, Lease, LeaseError, ManualFence, OnEmpty, Pool, Scrub};
 use pinpool_testkit::soon::HANG;
 use pinpool_testkit::stamp;
 
@@ -16,7 +16,7 @@ fn slots_are_as_large_and_as_aligned_as_without() {
         });
         let leases = pools.each_ref().map(|pool| {
             let mut leases: Vec<_> = (0..5).map(|_| pool.try_lease(size).unwrap()).collect();
-            leases.sort_by_key(|lease| lease.as_ptr());
+            leases.sort_by_key(Lease::as_ptr);
             leases
         });
         let [hard, plain] = &leases;
