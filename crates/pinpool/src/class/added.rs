@@ -270,7 +270,10 @@ impl ClassRef {
             (0..class.added.slabs()).find(|number| !class.added.bays[*number].is_occupied());
         let Some(number) = vacant else { return };
         if !class.shared.budget.has_room(class.pinned_by(grow)) {
-            if !std::mem::replace(&mut change.told_full, true) {
+            let told = std::mem::replace(&mut change.told_full, true);
+            // A logger is foreign code, and may close the pool (I17).
+            drop(change);
+            if !told {
                 let cap = class.shared.budget.cap();
                 tracing::warn!(class = %class.name, cap, "max_pinned leaves no room to grow");
             }
@@ -284,6 +287,7 @@ impl ClassRef {
             let pause = change.retry.map_or(RETRY_MIN, |(_, pause)| (pause * 2).min(RETRY_MAX));
             (now + pause, pause)
         });
+        drop(change);
         if let Err(failure) = made {
             let failures = class.added.counts.grow_failures.fetch_add(1, Ordering::Relaxed) + 1;
             let error = failure.error;
