@@ -41,7 +41,7 @@ pub(super) fn measure(
         slots: SLOTS as u64,
         work_ns,
         leases_per_s: Range::of(&rates),
-        rounds: rates,
+        rounds: rates.iter().map(|&rate| rounded(rate)).collect(),
         lost: lost(pool),
     };
     Ok(cases.into_iter().zip(rates).map(row).collect())
