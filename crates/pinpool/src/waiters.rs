@@ -135,6 +135,11 @@ impl Handed {
 }
 
 impl Sleeper {
+    /// Whether it wakes the same task; this calls no foreign code.
+    fn is(&self, waker: &Waker) -> bool {
+        matches!(self, Self::Task(mine) if mine.will_wake(waker))
+    }
+
     fn wake(self) {
         match self {
             Self::Thread(ready) => ready.notify_one(),
@@ -229,6 +234,14 @@ impl Waiters {
 
     /// What came of a task's wait; else `waker` is woken when it is settled.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Woken> {
+        let mut queue = self.queue.lock();
+        if let Some(woken) = queue.settled.remove(&ticket) {
+            return Some(woken);
+        }
+        if queue.line.get(&ticket).is_some_and(|waiter| waiter.sleeper.is(waker)) {
+            return None;
+        }
+        drop(queue);
         // Cloning a waker and dropping one is foreign code (I17).
         let mut other = Sleeper::Task(waker.clone());
         let mut queue = self.queue.lock();
