@@ -1,6 +1,6 @@
 //! Workloads, rivals and reports that measure pinpool against what people write without it.
 //!
-//! A scenario ([`frames`], [`copy`], [`in_flight`]) runs its rivals interleaved in one process and returns a
+//! A scenario ([`frames`], [`copy`], [`in_flight`], [`waiting`]) runs its rivals interleaved in one process and returns a
 //! [`report`], which is the JSON that is committed and the table that is printed. The command line
 //! tool and the Criterion targets run this same code; [`page`] turns committed results into the
 //! performance page.
@@ -19,5 +19,6 @@ pub mod rivals;
 pub mod sink;
 pub mod text;
 pub mod timing;
+pub mod waiting;
 
 pub use error::BenchError;

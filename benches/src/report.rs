@@ -8,6 +8,7 @@ use crate::BenchError;
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
 use crate::machine::Machine;
 use crate::text;
+use crate::waiting::report::{WAITING_SCENARIO, WaitingReport};
 
 /// A result of the scenario `frames`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -153,13 +154,15 @@ pub enum Report {
     Copy(CopyReport),
     /// A result of `bench in-flight`.
     InFlight(Box<InFlightReport>),
+    /// A result of `bench waiting`.
+    Waiting(Box<WaitingReport>),
 }
 
 impl Report {
     /// Why nothing was measured, where nothing was.
     pub fn not_run(&self) -> Option<&str> {
         match self {
-            Self::Frames(_) => None,
+            Self::Frames(_) | Self::Waiting(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
             Self::InFlight(report) => report.not_run.as_deref(),
         }
@@ -179,10 +182,11 @@ impl Report {
             FRAMES => serde_json::from_str(json).map(Self::Frames),
             COPY => serde_json::from_str(json).map(Self::Copy),
             IN_FLIGHT => serde_json::from_str(json).map(Self::InFlight),
+            WAITING_SCENARIO => serde_json::from_str(json).map(Self::Waiting),
             other => {
                 return Err(format!(
-                    "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\" or \"{IN_FLIGHT}\" \
-                     expected"
+                    "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\", \"{IN_FLIGHT}\" or \
+                     \"{WAITING_SCENARIO}\" expected"
                 ));
             }
         };

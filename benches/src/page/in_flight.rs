@@ -22,7 +22,7 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::InFlight(report) => Some(row(report)),
-            Report::Frames(_) | Report::Copy(_) => None,
+            Report::Frames(_) | Report::Copy(_) | Report::Waiting(_) => None,
         })
         .collect();
     if rows.is_empty() {

@@ -2,6 +2,7 @@
 
 mod in_flight;
 mod render;
+mod waiting;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed, in_flight};
+use super::{COMMAND, Committed, in_flight, waiting};
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
 use crate::text;
@@ -21,6 +21,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
     page.push_str(&in_flight::ratios(results));
+    page.push_str(&waiting::ratios(results));
     page.push_str("\n## Figures\n");
     for committed in results {
         page.push('\n');
@@ -51,7 +52,7 @@ fn frames_ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Frames(report) => Some(report),
-            Report::Copy(_) | Report::InFlight(_) => None,
+            Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -76,7 +77,7 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
     ];
     let reports = results.iter().filter_map(|committed| match &committed.report {
         Report::Copy(report) => Some(report),
-        Report::Frames(_) | Report::InFlight(_) => None,
+        Report::Frames(_) | Report::InFlight(_) | Report::Waiting(_) => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -117,6 +118,14 @@ fn figures(committed: &Committed) -> String {
         ),
         Report::InFlight(report) => (
             in_flight::figures(report),
+            &report.machine,
+            &report.command,
+            &report.commit,
+            &report.method,
+            [].as_slice(),
+        ),
+        Report::Waiting(report) => (
+            waiting::figures(report),
             &report.machine,
             &report.command,
             &report.commit,
@@ -317,6 +326,18 @@ pub(super) mod tests {
         assert!(page.contains("### `results/h200/in-flight.json`\n"), "{page}");
         assert!(page.contains("`pinpool bench in-flight` at commit 0123456789ab"), "{page}");
         assert!(page.contains("| idle | 0.01 | 0.33 | 0 |\n\n- Machine: NVIDIA H200"), "{page}");
+    }
+
+    #[test]
+    fn waiting_in_line_has_a_section_only_where_there_is_a_result() {
+        let mut results = results();
+        assert!(!performance(&results).contains("waiting in line"));
+        let report = Report::Waiting(Box::new(waiting::tests::report()));
+        results.push(Committed { path: "results/host/waiting.json".into(), report });
+        let page = performance(&results);
+        assert!(page.contains("| 16 cores, no GPU | 1.25x | 2.25x | 0.95x |"), "{page}");
+        assert!(page.contains("### `results/host/waiting.json`\n"), "{page}");
+        assert!(page.contains("`pinpool bench waiting` at commit 0123456789ab"), "{page}");
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) enum Scenario {
     Copy(CopyArgs),
     /// Leases dropped while the GPU uses them: cost, time to reuse, every byte of a storm checked
     InFlight(InFlightArgs),
+    /// Far more takers than slots: how long who waits, what the line costs, what giving up does
+    Waiting(WaitingArgs),
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +91,19 @@ pub(crate) struct InFlightArgs {
     /// Compare with the figures of PyTorch's allocator that scripts/pytorch wrote to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
+    /// Run every part in a small size, whose figures mean little
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitingArgs {
+    /// How long to count each case of tasks and of threads
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) seconds: u64,
     /// Run every part in a small size, whose figures mean little
     #[arg(long)]
     pub(crate) quick: bool,

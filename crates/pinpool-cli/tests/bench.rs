@@ -206,6 +206,50 @@ fn in_flight_without_a_device_says_so_and_succeeds() {
 }
 
 #[test]
+fn waiting_runs_every_part_and_loses_nothing() {
+    let ran = run(&["bench", "waiting", "--quick", "--json", "-"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&json["scenario"], &json["quick"]), (&"waiting".into(), &true.into()), "{json:#}");
+    assert_eq!(json["lost"], 0, "{json:#}");
+    let names = |part: &str| -> Vec<String> {
+        let rows = json[part].as_array().unwrap().iter();
+        rows.map(|row| format!("{} {}", row["pool"], row["case"]).replace('"', "")).collect()
+    };
+    let tasks = names("tasks");
+    assert_eq!(tasks[..3], ["lease waiting", "semaphore waiting", "channel waiting"], "{tasks:?}");
+    assert_eq!(tasks[6..], ["lease giving up", "semaphore giving up", "channel giving up"]);
+    let threads = ["lease waiting", "condvar waiting", "lease free", "condvar free"];
+    assert_eq!(names("threads"), threads);
+    assert_eq!(names("short").len(), 4);
+    for row in ["tasks", "threads"].iter().flat_map(|part| json[part].as_array().unwrap()) {
+        assert!(row["leases_per_s"]["median"].as_f64().unwrap() > 0.0, "{row:#}");
+        assert!(row["waits"].as_u64().unwrap() > 0, "{row:#}");
+        let in_line = row.get("in_line_percent").map_or(-1.0, |share| share.as_f64().unwrap());
+        match (row["pool"].as_str().unwrap(), row["case"].as_str().unwrap()) {
+            ("lease", "free") => assert!(in_line.abs() < 1e-9, "{row:#}"),
+            ("lease", _) => assert!(in_line > 0.0, "{row:#}"),
+            _ => assert!(in_line < 0.0, "{row:#}"),
+        }
+        let gave_up = row["cancelled"].as_u64().unwrap() > 0;
+        assert_eq!(gave_up, row["case"] == "giving up", "{row:#}");
+    }
+    let handed = json["handover"].as_array().unwrap();
+    assert!(handed.iter().all(|row| row["count"].as_u64().unwrap() > 0), "{json:#}");
+    assert_eq!(handed.len(), 6);
+    assert!(json["ratios"]["tail_tasks"]["median"].as_f64().unwrap() >= 1.0, "{json:#}");
+    assert!(ran.stderr.contains("0 buffers did not come back"), "{ran:?}");
+    assert!(ran.stderr.contains("A quick run"), "{ran:?}");
+}
+
+#[test]
+fn waiting_refuses_a_time_that_makes_no_sense() {
+    for wrong in ["0", "601", "x"] {
+        assert_refused(&run(&["bench", "waiting", "--seconds", wrong]), &["--seconds"]);
+    }
+}
+
+#[test]
 fn in_flight_refuses_figures_that_do_not_compare_before_it_looks_for_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pytorch.json");

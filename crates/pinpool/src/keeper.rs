@@ -1,6 +1,7 @@
-//! The background thread of a pool: sends complete slots home and wakes tasks, washes slots, tends
-//! what classes add and take away, and sleeps for good while there is nothing to do.
+//! The background thread of a pool: sends complete slots home and wakes tasks, washes slots, reports
+//! leaks, and sleeps for good while there is nothing to do.
 
+mod growth;
 mod leaks;
 
 use std::io;
@@ -15,6 +16,7 @@ use crate::foreign::caught;
 use crate::shared::Shared;
 use crate::sync::{Condvar, Mutex};
 
+use growth::Growth;
 use leaks::Leaks;
 
 /// Whether the thread has done its work.
@@ -89,8 +91,8 @@ pub(crate) struct Rounds {
     shared: Arc<Shared>,
     /// When something was last seen in flight.
     busy: Instant,
-    /// When the classes' added memory was last tended.
-    tended: Instant,
+    /// Where it has no thread of its own.
+    growth: Option<Growth>,
     leaks: Option<Leaks>,
 }
 
@@ -125,18 +127,32 @@ impl Rounds {
     ) -> Self {
         let now = clock::now();
         let leaks = leak_after.map(|after| Leaks::new(after, now));
-        Self { classes, shared, busy: now, tended: now, leaks }
+        let growth = Growth::new(classes.clone(), Arc::clone(&shared));
+        let growth = growth.is_needed().then_some(growth);
+        Self { classes, shared, busy: now, growth, leaks }
     }
 
     fn run(mut self) {
         set_timer_slack();
+        let growth = self.growth.take().and_then(|growth| {
+            let started = growth.start();
+            started.inspect_err(|error| self.grow_here(error)).ok()
+        });
         loop {
             match self.turn() {
                 Next::End => break,
                 next => self.rest(next),
             }
         }
+        // It uses the classes until it ends, which it does once they are closed.
+        let _ = growth.map(JoinHandle::join);
         self.end();
+    }
+
+    /// A lack of threads must not keep a pool from growing: slowly, then.
+    fn grow_here(&mut self, error: &io::Error) {
+        tracing::warn!(%error, "no thread for growth: the keeper pins, and others wait meanwhile");
+        self.growth = Some(Growth::new(self.classes.clone(), Arc::clone(&self.shared)));
     }
 
     /// One round.
@@ -176,7 +192,10 @@ impl Rounds {
             class.reclaim();
             class.wash(WASHED_AT_ONCE);
         }
-        self.tend();
+        if let Some(growth) = &mut self.growth {
+            growth.tend();
+        }
+        self.look_for_leaks(clock::now());
         self.shared.wakers.pass(|fence| self.shared.recycle(fence));
         if self.classes.iter().all(|class| class.get().is_done()) {
             // What came home last was not told of.
@@ -202,21 +221,6 @@ impl Rounds {
         Next::Sleep(LAZY)
     }
 
-    /// Adds memory where it is wanted and takes away what is idle; reports leaks.
-    fn tend(&mut self) {
-        let now = clock::now();
-        for class in &self.classes {
-            class.grow_if_wanted(now);
-        }
-        if now.saturating_duration_since(self.tended) >= TEND {
-            self.tended = now;
-            for class in &self.classes {
-                class.trim(now, false);
-            }
-        }
-        self.look_for_leaks(now);
-    }
-
     fn look_for_leaks(&mut self, now: Instant) {
         if let Some(leaks) = &mut self.leaks {
             leaks.look(&self.classes, now);
@@ -225,8 +229,8 @@ impl Rounds {
 
     /// When there is something to tend, though nothing is in flight.
     fn tends_in(&self) -> Option<Duration> {
-        let classes = self.classes.iter().filter_map(|class| class.tends_in());
-        classes.chain(self.leaks.as_ref().map(Leaks::interval)).min()
+        let growth = self.growth.as_ref().and_then(Growth::tends_in);
+        growth.into_iter().chain(self.leaks.as_ref().map(Leaks::interval)).min()
     }
 
     /// How long to pause while something is in flight; `None` if nothing is.
@@ -273,8 +277,6 @@ const FORGOTTEN: Duration = Duration::from_secs(5);
 const LONG_ROUND: Duration = Duration::from_micros(50);
 /// Bytes washed in one round: a few milliseconds.
 const WASHED_AT_ONCE: usize = 32 << 20;
-/// Between two looks at idle memory.
-const TEND: Duration = Duration::from_millis(10);
 /// Between questions without a sleep: asking takes a third of a microsecond.
 const SPINS: u32 = 20;
 /// Between rounds while tasks await work, at first; later a sixteenth of the time awaited.

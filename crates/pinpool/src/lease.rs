@@ -26,8 +26,8 @@ use crate::view::{LeaseView, LeaseViewMut, SlotOf, within};
 /// is its last lease; forgetting it costs its slot and no more. While work that the pool knows of
 /// still uses the bytes, a dropped lease's slot stays in flight and comes home by itself.
 ///
-/// The contents are those of the slot's previous owner (zero for a fresh slab). Any bytes are valid
-/// values of a [`Pod`] type, so reading them is safe.
+/// The contents are those of the slot's previous owner (zero for a fresh slab), unless its class scrubs
+/// ([`Scrub`](crate::Scrub)). Any bytes are valid values of a [`Pod`] type, so reading them is safe.
 ///
 /// There is no `Deref` to a slice on purpose: a plain slice of pinned memory passed to a GPU library
 /// starts a copy that nobody waits for.

@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     /// Wakes the keeper.
     pub(crate) bell: Bell,
+    /// Wakes the thread that adds slabs.
+    pub(crate) growth: Bell,
     /// Tasks that await a fence.
     pub(crate) wakers: Wakers,
     /// Threads that wait for everything to come home.
@@ -47,12 +49,19 @@ impl Shared {
             home,
             budget: Budget::new(cap),
             bell: Bell::new(),
+            growth: Bell::new(),
             wakers: Wakers::new(),
             closers: AtomicUsize::new(0),
             stuck_bytes: AtomicU64::new(0),
             mapped: Mutex::new(Mapped::default()),
             all_home: Condvar::default(),
         }
+    }
+
+    /// Some class wants to grow. Whoever sees to it in this pool is told.
+    pub(crate) fn ring_for_growth(&self) {
+        self.growth.ring();
+        self.bell.ring();
     }
 
     /// False in a forked child, which has none of the pool's threads, and where any lock may be held

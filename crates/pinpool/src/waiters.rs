@@ -135,6 +135,11 @@ impl Handed {
 }
 
 impl Sleeper {
+    /// Whether it wakes the same task; this calls no foreign code.
+    fn is(&self, waker: &Waker) -> bool {
+        matches!(self, Self::Task(mine) if mine.will_wake(waker))
+    }
+
     fn wake(self) {
         match self {
             Self::Thread(ready) => ready.notify_one(),
@@ -229,6 +234,14 @@ impl Waiters {
 
     /// What came of a task's wait; else `waker` is woken when it is settled.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Woken> {
+        let mut queue = self.queue.lock();
+        if let Some(woken) = queue.settled.remove(&ticket) {
+            return Some(woken);
+        }
+        if queue.line.get(&ticket).is_some_and(|waiter| waiter.sleeper.is(waker)) {
+            return None;
+        }
+        drop(queue);
         // Cloning a waker and dropping one is foreign code (I17).
         let mut other = Sleeper::Task(waker.clone());
         let mut queue = self.queue.lock();
@@ -247,7 +260,9 @@ impl Waiters {
         let mut queue = self.queue.lock();
         let mut handed = Handed::default();
         if let Some(Woken::Slots(slots)) = queue.settled.remove(&ticket) {
-            slots.into_iter().for_each(|slot| queue.give(list, slot, &mut handed));
+            if !crate::seeded::bug("swallow") {
+                slots.into_iter().for_each(|slot| queue.give(list, slot, &mut handed));
+            }
         }
         queue.withdraw(list, ticket, &mut handed);
         handed
@@ -256,7 +271,11 @@ impl Waiters {
     /// Hands a returned slot to the first in line that may have it, else to the list.
     pub(crate) fn give<M>(&self, list: &FreeList<M>, slot: u32) -> Handed {
         let mut handed = Handed::default();
-        self.queue.lock().give(list, slot, &mut handed);
+        let mut queue = self.queue.lock();
+        if crate::seeded::bug("barge") && list.push_unwanted(slot) == Push::Free {
+            return handed;
+        }
+        queue.give(list, slot, &mut handed);
         handed
     }
 

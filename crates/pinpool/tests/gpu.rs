@@ -27,6 +27,9 @@ mod faults;
 mod forks;
 #[path = "gpu/graphs.rs"]
 mod graphs;
+#[cfg(feature = "debug-checks")]
+#[path = "gpu/hardened.rs"]
+mod hardened;
 #[path = "gpu/in_flight.rs"]
 mod in_flight;
 #[path = "gpu/interop.rs"]
@@ -90,6 +93,8 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Alone(1), lost::ALL),
     (Real::Never, driver_faults::ON_SOFTWARE),
     (Real::Never, forks::ON_SOFTWARE),
+    #[cfg(feature = "debug-checks")]
+    (Real::Alone(1), hardened::ALL),
     (Real::Alone(2), two_devices::ALL),
     (Real::Never, two_devices::ON_SOFTWARE),
 ];

@@ -48,11 +48,14 @@ fn found_clean(lease: &mut Lease, scrub: Scrub, what: &str) {
     lease.as_mut_slice().fill(SECRET);
 }
 
+/// How a lease ends.
+type Way = (&'static str, fn(Lease));
+
 /// Fresh slots are clean, and so are all that come home: by a drop, out of flight, from several holders,
 /// by a panic with half of the bytes written. Whoever takes one: at once, out of a line, as a task.
 #[test]
 fn the_next_owner_finds_every_byte_clean() {
-    let ways: [(&str, fn(Lease)); 5] = [
+    let ways: [Way; 5] = [
         ("dropped", drop),
         ("in flight", |lease| {
             let work = ManualFence::new();
@@ -124,8 +127,8 @@ fn the_next_owner_finds_every_byte_clean() {
 #[test]
 fn scrubbing_comes_after_the_work() {
     for scrub in SCRUBS {
-        for count in [1, 2] {
-            let (pool, ledger) = open(class(scrub, count));
+        for count in [1_u32, 2] {
+            let (pool, ledger) = open(class(scrub, count as usize));
             for round in 0..300 {
                 let mut lease = pool.lease_timeout(SIZE, HANG).unwrap();
                 found_clean(&mut lease, scrub, "late writes");
@@ -150,7 +153,7 @@ fn scrubbing_comes_after_the_work() {
                 }
                 work.complete();
             }
-            until("all is home", || pool.stats().classes[0].free == count as u32);
+            until("all is home", || pool.stats().classes[0].free == count);
             drop(pool);
             until("the memory goes", || ledger.regions() == 0);
         }
@@ -171,7 +174,9 @@ fn added_memory_is_clean() {
             for round in 0..40 {
                 let mut leases: Vec<_> =
                     (0..3).map(|_| pool.lease_timeout(SIZE, HANG).unwrap()).collect();
-                leases.iter_mut().for_each(|lease| found_clean(lease, scrub, "added"));
+                for lease in &mut leases {
+                    found_clean(lease, scrub, "added");
+                }
                 drop(leases);
                 if round % 2 == 0 {
                     let class = || pool.stats().classes[0].clone();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// The files of the crate, bottom to top. A folder name stands for all files in it.
 const BOTTOM_TO_TOP: &[&str] = &[
     "seeded",
+    "clock",
     "sync",
     "explore",
     "budget",
@@ -52,6 +53,7 @@ const BOTTOM_TO_TOP: &[&str] = &[
     "stats",
     "pool",
     "builder",
+    "sim",
     "lib",
 ];
 

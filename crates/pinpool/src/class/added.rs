@@ -1,5 +1,5 @@
-//! Memory of a class beyond its first slab: slabs that the keeper adds and takes away, and pageable
-//! buffers.
+//! Memory of a class beyond its first slab: slabs that a background thread adds and takes away, and
+//! pageable buffers.
 //!
 //! Each added slab has a bay of the free list, and its own count of slots that are not home. While it
 //! is there it holds the class's lifetime as one slot of the first slab does. Taking it away closes its bay:
@@ -221,8 +221,8 @@ impl Class {
             let Some(start) = block.and_then(NonNull::new) else { return false };
             self.prepare(start);
             buffer.store(start.as_ptr().expose_provenance(), Ordering::Relaxed);
-            // A keeper that sleeps for good must see to it that the buffer goes when it is idle.
-            self.shared.bell.ring();
+            // Who sleeps for good must see to it that the buffer goes when it is idle.
+            self.shared.ring_for_growth();
         }
         self.added.counts.pageable.fetch_add(1, Ordering::Relaxed);
         true
@@ -270,7 +270,10 @@ impl ClassRef {
             (0..class.added.slabs()).find(|number| !class.added.bays[*number].is_occupied());
         let Some(number) = vacant else { return };
         if !class.shared.budget.has_room(class.pinned_by(grow)) {
-            if !std::mem::replace(&mut change.told_full, true) {
+            let told = std::mem::replace(&mut change.told_full, true);
+            // A logger is foreign code, and may close the pool (I17).
+            drop(change);
+            if !told {
                 let cap = class.shared.budget.cap();
                 tracing::warn!(class = %class.name, cap, "max_pinned leaves no room to grow");
             }
@@ -284,6 +287,7 @@ impl ClassRef {
             let pause = change.retry.map_or(RETRY_MIN, |(_, pause)| (pause * 2).min(RETRY_MAX));
             (now + pause, pause)
         });
+        drop(change);
         if let Err(failure) = made {
             let failures = class.added.counts.grow_failures.fetch_add(1, Ordering::Relaxed) + 1;
             let error = failure.error;

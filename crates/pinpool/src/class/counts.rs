@@ -73,7 +73,7 @@ impl Class {
             (self.slots_now() - self.reserved()).saturating_sub(self.quarantined()),
         );
         if self.added.want() {
-            self.shared.bell.ring();
+            self.shared.ring_for_growth();
         }
         let exhausted = self.exhausted();
         // Powers of ten, and not more than one a second: a pool that is too small must be seen and

@@ -294,6 +294,7 @@ impl ClassRef {
         if counted.is_some() {
             self.close_added();
         }
+        class.shared.growth.ring();
         if counted == Some(true) {
             self.all_home();
         }
@@ -574,7 +575,12 @@ impl Class {
         self.backend
     }
 
-    fn is_closed(&self) -> bool {
+    /// May come to have more memory than it was opened with.
+    pub(crate) fn adds(&self) -> bool {
+        self.added.most() > 0
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
         self.list.is_closed()
     }
 

@@ -153,8 +153,9 @@ impl ClassRef {
             self.reclaim();
             self.wash(usize::MAX);
             class.shared.bell.ring();
-        } else if class.added.want() {
-            class.shared.bell.ring();
+        }
+        if class.added.want() {
+            class.shared.ring_for_growth();
         }
         Ok(waiting)
     }

@@ -18,6 +18,9 @@ pub(super) struct Mark {
     outcome: AtomicU32,
     /// The pool asked, and was told of a failure.
     told_failure: AtomicU32,
+    /// Work that was recorded at the same time, in front of which the pool may have put it, though this
+    /// one is over first.
+    behind: Option<Arc<Mark>>,
 }
 
 /// How a piece of work ends.
@@ -39,7 +42,18 @@ impl Mark {
             over_at: AtomicU64::new(over_at),
             outcome: AtomicU32::new(outcome as u32),
             told_failure: AtomicU32::new(0),
+            behind: None,
         }
+    }
+
+    /// The same work, which may be found complete only once `other` is over.
+    pub(super) fn behind(self, other: &Arc<Mark>) -> Self {
+        Self { behind: Some(Arc::clone(other)), ..self }
+    }
+
+    /// Whoever looks at all that is retired finds it complete.
+    pub(super) fn is_plain(&self, now: u64) -> bool {
+        self.is_complete(now) && self.behind.as_ref().is_none_or(|other| other.is_over(now))
     }
 
     pub(super) fn over_at(&self) -> u64 {
@@ -111,10 +125,30 @@ impl Stream {
     /// Queues a piece of work that takes `takes` once those before it are over.
     pub(super) fn push(&mut self, start: Instant, now: u64, takes: u64, fails: bool) -> Arc<Mark> {
         self.broken |= fails;
+        let mark = self.next(start, now, takes);
+        self.hold(Arc::new(mark))
+    }
+
+    /// Queues two pieces of work, of which the pool does not know the order.
+    pub(super) fn push_both(
+        &mut self,
+        start: Instant,
+        now: u64,
+        takes: [u64; 2],
+    ) -> [Arc<Mark>; 2] {
+        let [first, second] = takes.map(|takes| self.next(start, now, takes));
+        let second = Arc::new(second);
+        let first = self.hold(Arc::new(first.behind(&second)));
+        [first, self.hold(second)]
+    }
+
+    fn next(&mut self, start: Instant, now: u64, takes: u64) -> Mark {
         let outcome = if self.broken { Outcome::Failed } else { Outcome::Complete };
         self.last = self.last.max(now) + takes;
-        let over_at = if self.stuck { u64::MAX } else { self.last };
-        let mark = Arc::new(Mark::new(start, over_at, outcome));
+        Mark::new(start, if self.stuck { u64::MAX } else { self.last }, outcome)
+    }
+
+    fn hold(&mut self, mark: Arc<Mark>) -> Arc<Mark> {
         if self.stuck {
             self.held.push(Arc::clone(&mark));
         }

@@ -355,7 +355,7 @@ impl World {
         self.verify(&lease);
         // Two recordings at once: nobody knows which was first.
         let pair = self.held.iter().position(|other| other.class() == lease.class());
-        if let Some(other) = pair.filter(|_| self.rng.chance(0)) {
+        if let Some(other) = pair.filter(|_| self.rng.chance(200)) {
             let other = self.held.swap_remove(other);
             self.verify(&other);
             self.attach_both(&lease, &other);
@@ -374,8 +374,7 @@ impl World {
         let shared = self.classes[class].class;
         let clock = shared.get().recordings();
         let before = clock.before_recording();
-        let [one, two] =
-            takes.map(|takes| self.streams[stream].push(self.start, now, takes, false));
+        let [one, two] = self.streams[stream].push_both(self.start, now, takes);
         // The second in the stream takes its tick first.
         for (lease, mark) in [(second, two), (first, one)] {
             let order =

@@ -160,7 +160,7 @@ impl Shadow {
                 && hands >> number & 1 == 0
                 && self.is_there(number)
                 && self.is_within(number, reach)
-                && slot.marks.iter().all(|mark| mark.is_complete(now));
+                && slot.marks.iter().all(|mark| mark.is_plain(now));
             ripe.then_some(number)
         })
     }

@@ -210,6 +210,33 @@ fn a_task_is_woken_once() {
     });
 }
 
+/// A task that moved to another waker is woken through that one, or has been served by then.
+#[test]
+fn a_task_is_woken_where_it_asked_last() {
+    loom::model(|| {
+        let house = House::empty(1);
+        let wakes = [(); 2].map(|()| std::sync::Arc::new(Wakes::default()));
+        let [first, last] = wakes.each_ref().map(|wakes| Waker::from(std::sync::Arc::clone(wakes)));
+        let returner = {
+            let house = Arc::clone(&house);
+            thread::spawn(move || house.give_back(0))
+        };
+        let (entered, handed) =
+            house.waiters.enter(&house.list, ONE, Sleeper::Task(first), || false);
+        assert!(handed.wake().is_empty());
+        let early = match entered {
+            Err(woken) => Some(woken),
+            Ok(ticket) => house.waiters.poll(ticket, &last).or_else(|| {
+                returner.join().expect("the model fails first");
+                let woken = wakes.each_ref().map(|wakes| wakes.0.load(Plain::Relaxed));
+                assert_eq!(woken, [0, 1], "woken where it asked last");
+                house.waiters.poll(ticket, &last)
+            }),
+        };
+        assert_eq!(early, Some(Woken::Slots(vec![0])));
+    });
+}
+
 /// Two that want both slots each: one gathers them all, the other afterwards. Neither keeps one.
 #[test]
 fn gatherers_do_not_block_each_other() {

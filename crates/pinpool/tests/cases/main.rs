@@ -12,6 +12,7 @@ mod support;
 mod counters;
 mod exhaustion;
 mod growth;
+mod growth_fails;
 mod holders;
 mod in_flight;
 mod log;

@@ -18,7 +18,7 @@ const SIZE: usize = 512;
 /// Ends a pool once it is told to, in whatever call of the pool comes next.
 struct Ender {
     pool: Mutex<Option<Pool>>,
-    end: fn(Pool),
+    end: End,
     go: AtomicBool,
     /// On the pool's own thread only.
     in_keeper: bool,
@@ -26,7 +26,7 @@ struct Ender {
 }
 
 impl Ender {
-    fn new(pool: &Pool, end: fn(Pool), in_keeper: bool) -> Arc<Self> {
+    fn new(pool: &Pool, end: End, in_keeper: bool) -> Arc<Self> {
         Arc::new(Self {
             pool: Mutex::new(Some(pool.clone())),
             end,
@@ -87,8 +87,10 @@ impl Wake for Woken {
     }
 }
 
+type End = fn(Pool);
+
 /// Ways to end a pool, with a lease of it out and others in flight.
-const ENDS: [(&str, fn(Pool)); 4] = [
+const ENDS: [(&str, End); 4] = [
     ("a drop", drop),
     ("a close", |pool| {
         assert!(!pool.close(Duration::ZERO).is_complete(), "the slot of this call is out");

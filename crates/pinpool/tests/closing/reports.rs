@@ -25,6 +25,9 @@ impl Wake for Wakes {
     }
 }
 
+/// A way to wait.
+type Wait = fn(&Pool) -> Result<Lease, LeaseError>;
+
 /// Eight threads and two tasks wait, in every way to wait, and one of them has gathered a slot; all
 /// hear that the pool closed, and nobody is served any more, whatever comes home.
 #[test]
@@ -32,15 +35,15 @@ fn everybody_in_line_hears_of_a_close() {
     for _ in 0..50 {
         let (pool, ledger) = counted_pool(&[("frame", SIZE, 2)]);
         let (first, second) = (pool.try_lease(SIZE).unwrap(), pool.try_lease(SIZE).unwrap());
-        let wakes = Arc::new(Wakes::default());
-        let waker = Waker::from(Arc::clone(&wakes));
+        let task_wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&task_wakes));
         let mut tasks = [pool.lease_async(SIZE), pool.lease_priority_async(SIZE)];
         std::thread::scope(|scope| {
             // First in line: it gathers what comes home.
             let gathers = scope.spawn(|| pool.lease_many(&[SIZE, SIZE]).map(drop));
             until("it is first", || pool.stats().classes[0].waiting == 1);
             drop(first);
-            let waits: [fn(&Pool) -> Result<Lease, LeaseError>; 7] = [
+            let waits: [Wait; 7] = [
                 |pool| pool.lease(SIZE),
                 |pool| pool.lease(SIZE),
                 |pool| pool.lease(SIZE),
@@ -65,7 +68,7 @@ fn everybody_in_line_hears_of_a_close() {
                 assert_eq!(waiter.join().unwrap(), Err(LeaseError::Closed));
             }
             assert!(start.elapsed() < HANG, "they waited for their own deadlines");
-            assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "each task once");
+            assert_eq!(task_wakes.0.load(Ordering::Relaxed), 2, "each task once");
             drop(second);
             for task in &mut tasks {
                 let Poll::Ready(Err(LeaseError::Closed)) = Pin::new(task).poll(&mut context) else {
@@ -247,7 +250,9 @@ fn all_that_a_class_added_goes() {
             let regions = ledger.regions();
             let work = ManualFence::new();
             let flying = held.split_off(leases - 3);
-            flying.into_iter().for_each(|lease| lease.retire_after(work.clone()));
+            for lease in flying {
+                lease.retire_after(work.clone());
+            }
             // Some are on their way to be scrubbed when it closes.
             held.truncate(leases - 4 + round % 2);
             let out = held.len() + 3;

@@ -72,7 +72,9 @@ fn a_forked_child_calls_no_driver() {
             let lease = flight.wait().expect("copied");
             assert!(lease.as_slice().iter().all(|byte| *byte == 7));
         }
-        targets.iter().for_each(|target| assert_filled(&stream, target, 7));
+        for target in &targets {
+            assert_filled(&stream, target, 7);
+        }
         drops(&mut all);
         all_home(&pool);
         assert!(pool.close(HANG).is_complete());

@@ -3,6 +3,7 @@
 mod copy;
 mod frames;
 mod in_flight;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,7 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         Scenario::Frames(arguments) => frames::run(arguments),
         Scenario::Copy(arguments) => copy::run(arguments),
         Scenario::InFlight(arguments) => in_flight::run(arguments),
+        Scenario::Waiting(arguments) => waiting::run(arguments),
     }
 }
 

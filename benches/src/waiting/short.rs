@@ -1,0 +1,105 @@
+//! Part `short`: holds far shorter than a thread takes to wake, with more threads than buffers and
+//! with as many.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::pools::{Census, Guarded, Leases, ThreadPool};
+use super::report::{CONDVAR, FREE, LEASE, Range, ShortRow, WAITING};
+use super::{Progress, Scale};
+use crate::BenchError;
+use crate::timing::{order, rounded};
+
+/// Measures all cases, interleaved.
+pub(super) fn measure(
+    scale: &Scale,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<ShortRow>, BenchError> {
+    let leases = Leases::open(SLOTS)?;
+    let guarded = Guarded::new(SLOTS);
+    let cases = [(WAITING, LEASE), (WAITING, CONDVAR), (FREE, LEASE), (FREE, CONDVAR)];
+    let mut rates = vec![Vec::new(); cases.len()];
+    for round in 0..scale.short_rounds {
+        for at in order(round, cases.len()) {
+            let (case, pool) = cases[at];
+            let threads = if case == WAITING { THREADS } else { SLOTS };
+            rates[at].push(match pool {
+                LEASE => run(&leases, threads, scale.short_round)?,
+                _ => run(&guarded, threads, scale.short_round)?,
+            });
+        }
+        progress.step();
+    }
+    let work_ns = rounded(work_ns());
+    let lost = |pool: &str| if pool == LEASE { leases.lost() } else { guarded.lost() };
+    let row = |((case, pool), rates): ((&str, &str), Vec<f64>)| ShortRow {
+        case: case.to_owned(),
+        pool: pool.to_owned(),
+        threads: if case == WAITING { THREADS } else { SLOTS } as u64,
+        slots: SLOTS as u64,
+        work_ns,
+        leases_per_s: Range::of(&rates),
+        rounds: rates.iter().map(|&rate| rounded(rate)).collect(),
+        lost: lost(pool),
+    };
+    Ok(cases.into_iter().zip(rates).map(row).collect())
+}
+
+/// Leases a second of all threads.
+fn run<P: ThreadPool>(pool: &P, threads: usize, counted: Duration) -> Result<f64, BenchError> {
+    let phase = AtomicU8::new(WARMING_UP);
+    thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|_| scope.spawn(|| work_on(pool, &phase))).collect();
+        thread::sleep(counted / 4);
+        phase.store(COUNTING, Ordering::Relaxed);
+        let from = Instant::now();
+        thread::sleep(counted);
+        phase.store(OVER, Ordering::Relaxed);
+        let took = from.elapsed();
+        let mut leases = 0;
+        for thread in started {
+            let panicked = |_| Err(BenchError::Failed("a thread panicked".to_owned()));
+            leases += thread.join().unwrap_or_else(panicked)?;
+        }
+        Ok(leases as f64 / took.as_secs_f64())
+    })
+}
+
+fn work_on<P: ThreadPool>(pool: &P, phase: &AtomicU8) -> Result<u64, BenchError> {
+    let mut leases = 0;
+    loop {
+        let now = phase.load(Ordering::Relaxed);
+        if now == OVER {
+            return Ok(leases);
+        }
+        let _held = pool.take()?;
+        work();
+        leases += u64::from(now == COUNTING);
+    }
+}
+
+/// A few hundred nanoseconds of a processor's time.
+fn work() {
+    let mut value = black_box(1u64);
+    for _ in 0..WORK_STEPS {
+        value = black_box(value.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    }
+    black_box(value);
+}
+
+/// What [`work`] takes.
+fn work_ns() -> f64 {
+    let from = Instant::now();
+    (0..REPEATS).for_each(|_| work());
+    from.elapsed().as_secs_f64() * 1e9 / f64::from(REPEATS)
+}
+
+const SLOTS: usize = 2;
+const THREADS: usize = 4;
+const WORK_STEPS: u32 = 400;
+const REPEATS: u32 = 10_000;
+const WARMING_UP: u8 = 0;
+const COUNTING: u8 = 1;
+const OVER: u8 = 2;
