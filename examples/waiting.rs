@@ -1,6 +1,6 @@
-//! A pipeline of tasks that share too few buffers: cameras whose frames are worthless when they come
-//! too late, an alarm that must not wait behind them, and a class that grows under load and shrinks
-//! after it.
+//! A pipeline of tasks that share too few buffers: cameras whose frames are worthless when they
+//! come too late, an alarm that must not wait behind them, and a class that grows under load and
+//! shrinks after it.
 //!
 //! `cargo run -p examples --example waiting`. Any executor will do; this one is `async-executor`.
 #![forbid(unsafe_code)]
@@ -110,8 +110,8 @@ async fn camera(pool: &Pool, id: u8) -> Result<Tally, LeaseError> {
     Ok(tally)
 }
 
-/// A lease, or `None` if there is none in time. The future that lost the race is dropped, which takes
-/// it out of the line; a slot that was handed to it meanwhile goes to the next.
+/// A lease, or `None` if there is none in time. The future that lost the race is dropped, which
+/// takes it out of the line; a slot that was handed to it meanwhile goes to the next.
 async fn lease_within(
     pool: &Pool,
     bytes: usize,

@@ -134,17 +134,19 @@ impl Progress<'_> {
 
 const SECONDS_MAX: u64 = 600;
 const METHOD: &str = "\
-    tasks: async-executor on a thread for each core, each task takes a buffer, holds it for 1 ms of \
-    async-io's timer, gives it back and takes the next; a wait is from the call to the buffer in \
-    hand; all that began in the counted time count, however late they end, so that nobody starves \
-    unseen. waiting: 20 times as many takers as buffers; free: as many, so that nobody waits; giving \
-    up: waiting, and half of the waits, chosen at random, are dropped within 5 ms. threads: the \
-    same with threads and sleeps. All cases of a part in each round, in changing order; medians, lowest and \
-    highest are over rounds, ratios are of the two cases of one round; percentiles are of all \
-    rounds together. semaphore: tokio's semaphore (first come first served) before a queue of \
-    buffers; channel: an async-channel of buffers; condvar: a vector behind a mutex with a condition variable \
-    (neither is first come first served: whoever starves does so until the end of a round). short: \
-    threads that hold a buffer for a few hundred nanoseconds of work, which is less than a thread \
-    takes to wake; in a round in which a line forms, every lease waits for that. hand-over: from before the drop of the only buffer to the waiter that has it; thread: \
-    asleep for 150 us; task, executor asleep: on another thread, asleep for 150 us; task, same \
-    thread: on the thread that drops. lost: buffers that are not back after a run";
+    tasks: async-executor on a thread for each core, each task takes a buffer, holds it for 1 ms \
+    of async-io's timer, gives it back and takes the next; a wait is from the call to the buffer \
+    in hand; all that began in the counted time count, however late they end, so that nobody \
+    starves unseen. waiting: 20 times as many takers as buffers; free: as many, so that nobody \
+    waits; giving up: waiting, and half of the waits, chosen at random, are dropped within 5 ms. \
+    threads: the same with threads and sleeps. All cases of a part in each round, in changing \
+    order; medians, lowest and highest are over rounds, ratios are of the two cases of one \
+    round; percentiles are of all rounds together. semaphore: tokio's semaphore (first come \
+    first served) before a queue of buffers; channel: an async-channel of buffers; condvar: a \
+    vector behind a mutex with a condition variable (neither is first come first served: whoever \
+    starves does so until the end of a round). short: threads that hold a buffer for a few \
+    hundred nanoseconds of work, which is less than a thread takes to wake; in a round in which \
+    a line forms, every lease waits for that. hand-over: from before the drop of the only buffer \
+    to the waiter that has it; thread: asleep for 150 us; task, executor asleep: on another \
+    thread, asleep for 150 us; task, same thread: on the thread that drops. lost: buffers that \
+    are not back after a run";

@@ -45,8 +45,8 @@ impl WaitingReport {
         format!(
             "The 99.9th percentile of a wait is {} of the median with tasks and {} with threads. \
              With everybody in line, tasks lease at {} and threads at {} of the rate of those who \
-             never wait. Threads with holds of less than a microsecond lease at {} of that rate, and \
-             with a vector behind a mutex at {}. {} buffers did not come back.",
+             never wait. Threads with holds of less than a microsecond lease at {} of that rate, \
+             and with a vector behind a mutex at {}. {} buffers did not come back.",
             range(ratios.tail_tasks),
             range(ratios.tail_threads),
             range(ratios.waiting_over_free_tasks),
