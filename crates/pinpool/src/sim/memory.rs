@@ -125,7 +125,9 @@ unsafe impl PageLock for Pages {
             if let Err(error) = books.fails(MemoryStep::Unpin, chunk.bytes) {
                 books.stuck += chunk.bytes as u64;
                 let around = |(region, _): &&mut (Region, bool)| within(region, &chunk);
-                books.regions.iter_mut().filter(around).for_each(|(_, stuck)| *stuck = true);
+                for (_, stuck) in books.regions.iter_mut().filter(around) {
+                    *stuck = true;
+                }
                 return Err(error);
             }
             let _ = at.map(|at| books.chunks.swap_remove(at));
