@@ -51,12 +51,11 @@ fn seeds() {
                     if seed >= first + seeds {
                         return;
                     }
-                    match catch_unwind(AssertUnwindSafe(|| run(seed, steps))) {
-                        Ok(tally) => add(&mut sums.lock(), tally),
-                        Err(_) => {
-                            report(seed);
-                            failed.lock().push(seed);
-                        }
+                    if let Ok(tally) = catch_unwind(AssertUnwindSafe(|| run(seed, steps))) {
+                        add(&mut sums.lock(), tally.as_ref());
+                    } else {
+                        report(seed);
+                        failed.lock().push(seed);
                     }
                 }
             });
@@ -84,17 +83,17 @@ fn run(seed: u64, steps: u64) -> Option<Tally> {
     }
     STEP.set(u64::MAX);
     let mut sums = None;
-    world.classes.iter().for_each(|shadow| add(&mut sums, Some(shadow.tally())));
+    world.classes.iter().for_each(|shadow| add(&mut sums, Some(&shadow.tally())));
     world.end();
     clock::simulated::go_by();
     sums
 }
 
-fn add(sums: &mut Option<Tally>, tally: Option<Tally>) {
+fn add(sums: &mut Option<Tally>, tally: Option<&Tally>) {
     let Some(tally) = tally else { return };
     match sums {
-        None => *sums = Some(tally),
-        Some(sums) => sums.iter_mut().zip(tally).for_each(|(sum, (_, count))| sum.1 += count),
+        None => *sums = Some(*tally),
+        Some(sums) => sums.iter_mut().zip(tally).for_each(|(sum, (_, count))| sum.1 += *count),
     }
 }
 

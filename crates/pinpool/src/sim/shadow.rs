@@ -24,6 +24,7 @@ pub(super) enum Place {
 
 /// One slot.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Slot {
     pub(super) place: Place,
     /// Work on it that was not seen to be over.
