@@ -259,10 +259,10 @@ impl Waiters {
     pub(crate) fn leave<M>(&self, list: &FreeList<M>, ticket: Ticket) -> Handed {
         let mut queue = self.queue.lock();
         let mut handed = Handed::default();
-        if let Some(Woken::Slots(slots)) = queue.settled.remove(&ticket) {
-            if !crate::seeded::bug("swallow") {
-                slots.into_iter().for_each(|slot| queue.give(list, slot, &mut handed));
-            }
+        if let Some(Woken::Slots(slots)) = queue.settled.remove(&ticket)
+            && !crate::seeded::bug("swallow")
+        {
+            slots.into_iter().for_each(|slot| queue.give(list, slot, &mut handed));
         }
         queue.withdraw(list, ticket, &mut handed);
         handed

@@ -172,13 +172,17 @@ impl Pool {
         let classes = self.handle.classes.iter().copied();
         let classes: Vec<_> = classes.map(class_stats).collect();
         let shared = &self.handle.shared;
+        // Memory is mapped before it is pinned and unmapped after it: more is mapped than is pinned,
+        // also while a slab comes or goes.
+        let mapped = shared.mapped_bytes();
+        let pinned_bytes = shared.budget.used();
         PoolStats {
             backend: self.backend(),
             pinned: self.is_pinned(),
             device_accessible: self.is_device_accessible(),
-            pinned_bytes: shared.budget.used(),
+            pinned_bytes,
             cap_bytes: shared.budget.cap(),
-            mapped_bytes: shared.mapped_bytes(),
+            mapped_bytes: mapped.max(shared.mapped_bytes()),
             stuck_bytes: shared.stuck_bytes(),
             driver_failures: driver_failures(),
             pageable_bytes: self

@@ -109,11 +109,7 @@ impl World {
                 let at = self.rng.index(kinds[3]);
                 self.drop_one_of(at);
             }
-            _ => {
-                let (class, taken) = self.forgotten.swap_remove(self.rng.index(kinds[4]));
-                self.classes[class].class.give_back(taken);
-                self.classes[class].back(taken);
-            }
+            _ => self.remember_one(),
         }
         true
     }

@@ -125,7 +125,9 @@ unsafe impl PageLock for Pages {
             if let Err(error) = books.fails(MemoryStep::Unpin, chunk.bytes) {
                 books.stuck += chunk.bytes as u64;
                 let around = |(region, _): &&mut (Region, bool)| within(region, &chunk);
-                books.regions.iter_mut().filter(around).for_each(|(_, stuck)| *stuck = true);
+                for (_, stuck) in books.regions.iter_mut().filter(around) {
+                    *stuck = true;
+                }
                 return Err(error);
             }
             let _ = at.map(|at| books.chunks.swap_remove(at));
@@ -142,7 +144,9 @@ unsafe impl PageLock for Pages {
             books.check(at.is_some(), "memory was unmapped that was not mapped");
             if let Err(error) = books.fails(MemoryStep::Release, region.bytes) {
                 books.stuck += region.bytes as u64;
-                at.into_iter().for_each(|at| books.regions[at].1 = true);
+                if let Some(at) = at {
+                    books.regions[at].1 = true;
+                }
                 return Err(error);
             }
             let _ = at.map(|at| books.regions.swap_remove(at));

@@ -3,6 +3,8 @@
 //!
 //! A failure prints its seed: `SIM_SEED=… cargo test -p pinpool --lib sim` plays it again.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests")]
+
 mod audit;
 mod ending;
 mod fence;
@@ -25,6 +27,9 @@ std::thread_local! {
     static STEP: Cell<u64> = const { Cell::new(0) };
 }
 
+/// What happened in all worlds.
+type Tally = [(&'static str, u64); 16];
+
 /// Seeds that are run one after another, on as many threads as there are processors.
 #[test]
 fn seeds() {
@@ -35,7 +40,7 @@ fn seeds() {
     };
     let next = AtomicU64::new(first);
     let failed = Mutex::new(Vec::new());
-    let refused = AtomicU64::new(0);
+    let sums = Mutex::new(None::<Tally>);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let began = std::time::Instant::now();
     std::thread::scope(|scope| {
@@ -46,42 +51,50 @@ fn seeds() {
                     if seed >= first + seeds {
                         return;
                     }
-                    match catch_unwind(AssertUnwindSafe(|| run(seed, steps))) {
-                        Ok(true) => {}
-                        Ok(false) => {
-                            refused.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(_) => {
-                            report(seed);
-                            failed.lock().push(seed);
-                        }
+                    if let Ok(tally) = catch_unwind(AssertUnwindSafe(|| run(seed, steps))) {
+                        add(&mut sums.lock(), tally.as_ref());
+                    } else {
+                        report(seed);
+                        failed.lock().push(seed);
                     }
                 }
             });
         }
     });
     let seconds = began.elapsed().as_secs_f64();
-    println!(
-        "{seeds} seeds of {steps} steps in {seconds:.1} s; {} pools did not open",
-        refused.load(Ordering::Relaxed)
-    );
-    let failed = failed.lock();
+    let sums = sums.lock().unwrap_or_default();
+    println!("{seeds} seeds of {steps} steps in {seconds:.1} s: {sums:?}");
+    let failed = failed.lock().clone();
     assert!(failed.is_empty(), "seeds {failed:?} failed");
+    if seeds * steps >= ENOUGH {
+        let missing: Vec<_> = sums.iter().filter(|(_, count)| *count == 0).collect();
+        assert!(missing.is_empty(), "the simulator never saw {missing:?}");
+    }
 }
 
-/// Runs one seed. False if its pool could not be opened, which some are made for.
-fn run(seed: u64, steps: u64) -> bool {
+/// Runs one seed. `None` if its pool could not be opened, which some are made for.
+fn run(seed: u64, steps: u64) -> Option<Tally> {
     STEP.set(0);
-    let Ok(mut world) = World::open(Rng::new(seed)) else { return false };
+    let mut world = World::open(Rng::new(seed)).ok()?;
     for step in 1..=steps {
         STEP.set(step);
         world.step();
         world.audit(step);
     }
     STEP.set(u64::MAX);
+    let mut sums = None;
+    world.classes.iter().for_each(|shadow| add(&mut sums, Some(&shadow.tally())));
     world.end();
     clock::simulated::go_by();
-    true
+    sums
+}
+
+fn add(sums: &mut Option<Tally>, tally: Option<&Tally>) {
+    let Some(tally) = tally else { return };
+    match sums {
+        None => *sums = Some(*tally),
+        Some(sums) => sums.iter_mut().zip(tally).for_each(|(sum, (_, count))| sum.1 += *count),
+    }
 }
 
 fn report(seed: u64) {
@@ -98,6 +111,8 @@ fn number(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 10_000;
 const STEPS: u64 = 10_000;
+/// So many steps see everything that can happen.
+const ENOUGH: u64 = 5_000_000;
 const FAILURES_MAX: usize = 5;

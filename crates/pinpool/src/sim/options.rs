@@ -30,12 +30,13 @@ impl Options {
     pub(super) fn new(rng: &mut Rng) -> Result<Self, Error> {
         let plan = plan(rng)?;
         let mut weights = [0; super::ops::KINDS.len()];
-        for (weight, (_, usual)) in weights.iter_mut().zip(super::ops::KINDS) {
+        for (weight, (_, usual, needed)) in weights.iter_mut().zip(super::ops::KINDS) {
             // A swarm: some events are left out, some come far more often.
-            *weight = usual * rng.pick(&[0, 1, 1, 1, 2, 4]);
+            let factors = if needed { [1, 1, 1, 1, 2, 4] } else { [0, 1, 1, 1, 2, 4] };
+            *weight = usual * rng.pick(&factors);
         }
-        weights[0] += 10;
         let faulty = rng.chance(400);
+        let lag = rng.pick(&[1_000, 50_000, 400_000, 5_000_000]);
         let rate = |rng: &mut Rng| if faulty { rng.pick(&[0, 0, 20, 300]) } else { 0 };
         Ok(Self {
             plan,
@@ -44,8 +45,9 @@ impl Options {
             weights,
             memory_faults: [rate(rng), rate(rng), rate(rng), rate(rng)],
             fence_faults: if rng.chance(200) { rng.pick(&[1, 4, 30]) } else { 0 },
-            lag: rng.pick(&[1_000, 50_000, 400_000, 5_000_000]),
-            stride: rng.pick(&[1_000, 20_000, 200_000, 2_000_000]),
+            lag,
+            // From hurried worlds, where much is in flight, to slow ones.
+            stride: lag / 4 * rng.pick(&[1, 4, 16]),
         })
     }
 }

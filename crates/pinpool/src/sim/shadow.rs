@@ -24,6 +24,7 @@ pub(super) enum Place {
 
 /// One slot.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Slot {
     pub(super) place: Place,
     /// Work on it that was not seen to be over.
@@ -35,6 +36,9 @@ pub(super) struct Slot {
     pub(super) leased_at: u64,
     /// Told as a leak.
     pub(super) told: bool,
+    /// Its canary was damaged by its last owner; its bytes were written while nobody had it.
+    pub(super) overrun: bool,
+    pub(super) spoilt: bool,
 }
 
 /// Events that the simulator counts itself.
@@ -50,6 +54,7 @@ pub(super) struct Counted {
     pub(super) leaks: u64,
     pub(super) stale: u64,
     pub(super) overruns: u64,
+    pub(super) late_writes: u64,
 }
 
 /// One class.
@@ -65,6 +70,8 @@ pub(super) struct Shadow {
     /// Grown, failed and trimmed slabs, and landed slots, when last looked at.
     pub(super) rising: [u64; 4],
     pub(super) lost: u32,
+    /// Late writes that were found before this step.
+    pub(super) late_before: u64,
 }
 
 impl Shadow {
@@ -76,6 +83,8 @@ impl Shadow {
             owner: 0,
             leased_at: 0,
             told: false,
+            overrun: false,
+            spoilt: false,
         };
         Self {
             class,
@@ -85,6 +94,7 @@ impl Shadow {
             open: 0,
             rising: [0; 4],
             lost: 0,
+            late_before: 0,
             plan,
         }
     }
@@ -147,6 +157,30 @@ impl Shadow {
         (0u32..).take(self.slots.len()).filter(kept).count().try_into().unwrap_or(u32::MAX)
     }
 
+    /// Events by name, for the verdict that all of them happened.
+    pub(super) fn tally(&self) -> [(&'static str, u64); 16] {
+        let counted = &self.counted;
+        let [grown, grow_failures, trimmed, landed] = self.rising;
+        [
+            ("leases", counted.leases),
+            ("misses", counted.misses),
+            ("waits", counted.waits),
+            ("timeouts", counted.timeouts),
+            ("cancelled", counted.cancelled),
+            ("spilled", counted.spilled),
+            ("pageable", counted.pageable),
+            ("leaks", counted.leaks),
+            ("stale returns", counted.stale),
+            ("overruns", counted.overruns),
+            ("late writes", counted.late_writes),
+            ("grown", grown),
+            ("grow failures", grow_failures),
+            ("trimmed", trimmed),
+            ("landed", landed),
+            ("lost", self.lost.into()),
+        ]
+    }
+
     /// Whether somebody who finds the class empty may wait.
     pub(super) fn waits(&self) -> bool {
         self.plan.on_empty != OnEmpty::Fail && self.lost < self.class.get().records()
@@ -167,6 +201,15 @@ impl Shadow {
 
     /// Notes slots whose failed work the pool was told of.
     pub(super) fn note_lost(&mut self) {
+        // There is one spoilt slot at most.
+        if self.checks() && self.class.get().events().late_writes > self.counted.late_writes {
+            self.counted.late_writes += 1;
+            let spoilt = self.slots.iter_mut().find(|slot| slot.spoilt);
+            let Some(slot) = spoilt else { unreachable!("a late write was found that was none") };
+            (slot.spoilt, slot.place) = (false, Place::Lost);
+            self.counted.overruns += u64::from(std::mem::take(&mut slot.overrun));
+            self.lost += 1;
+        }
         for slot in &mut self.slots {
             if slot.place == Place::Back && slot.marks.iter().any(|mark| mark.told_failure()) {
                 slot.place = Place::Lost;
