@@ -51,7 +51,6 @@ mod free_list;
 mod in_flight;
 mod keeper;
 mod lease;
-
 mod lifetime;
 mod memory;
 mod plan;

@@ -262,7 +262,9 @@ impl Waiters {
         if let Some(Woken::Slots(slots)) = queue.settled.remove(&ticket)
             && !crate::seeded::bug("swallow")
         {
-            slots.into_iter().for_each(|slot| queue.give(list, slot, &mut handed));
+            for slot in slots {
+                queue.give(list, slot, &mut handed);
+            }
         }
         queue.withdraw(list, ticket, &mut handed);
         handed
@@ -368,7 +370,9 @@ impl Queue {
     fn withdraw<M>(&mut self, list: &FreeList<M>, ticket: Ticket, handed: &mut Handed) {
         let Some(Waiter { got, sleeper, .. }) = self.remove(list, ticket) else { return };
         handed.awake.push(sleeper);
-        got.into_iter().for_each(|slot| self.give(list, slot, handed));
+        for slot in got {
+            self.give(list, slot, handed);
+        }
     }
 
     /// Ends the waits in line that `ended` holds for.
@@ -395,7 +399,9 @@ impl Queue {
         if self.line.is_empty() {
             list.unwatch();
         }
-        left.into_iter().for_each(|slot| self.give(list, slot, handed));
+        for slot in left {
+            self.give(list, slot, handed);
+        }
     }
 }
 

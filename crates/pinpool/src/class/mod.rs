@@ -134,7 +134,7 @@ impl ClassRef {
         slots: Slots,
     ) -> Self {
         let wash = Wash::new(plan, slots.0.slots());
-        let plain = !making.tracks && !wash.checks();
+        let as_they_are = !making.tracks && !wash.checks();
         let lifetime = Lifetime::new(plan.count);
         if plan.pageable_max > 0 {
             lifetime.hold();
@@ -145,7 +145,7 @@ impl ClassRef {
             stride_bytes: plan.stride_bytes,
             slot_bytes: plan.slot_bytes,
             first_slab: plan.count,
-            plain_slots: if plain { plan.count } else { 0 },
+            plain_slots: if as_they_are { plan.count } else { 0 },
             wash,
             added: Added::new(plan),
             holders: making.tracks.then(|| Holders::new(slots.0.slots())),

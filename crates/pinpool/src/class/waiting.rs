@@ -194,7 +194,9 @@ impl ClassRef {
             }
         }
         let Some(unfit) = unfit else { return Ok(taken) };
-        taken.into_iter().for_each(|one| self.give_back(one));
+        for one in taken {
+            self.give_back(one);
+        }
         Err(unfit)
     }
 }

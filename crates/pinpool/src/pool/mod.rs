@@ -134,7 +134,7 @@ impl Pool {
         })
     }
 
-    /// The tag of a holder's name, for [`Lease::set_tag`]. The same name gives the same tag in every
+    /// The tag of a holder's name, for [`Lease::set_tag`](crate::Lease::set_tag). The same name gives the same tag in every
     /// pool. Names are kept for ever: name the stages of a pipeline, not its frames.
     #[allow(clippy::unused_self, reason = "tags belong to pools in a user's mind")]
     pub fn tag(&self, name: &str) -> Tag {
@@ -226,7 +226,7 @@ impl Pool {
         Some(crate::cuda::CudaPages::of(&*self.handle.shared.memory)?.context())
     }
 
-    /// Closes the pool for all its clones: waiters wake with [`LeaseError::Closed`], no lease
+    /// Closes the pool for all its clones: waiters wake with [`LeaseError::Closed`](crate::LeaseError::Closed), no lease
     /// succeeds any more, live leases stay valid. Waits up to `timeout` for them and for work in flight,
     /// and for the memory to be given back, then reports what is still out. May be called again.
     ///

@@ -151,7 +151,8 @@ impl Reclaim {
     pub(crate) fn fall_asleep(&self, is_over: impl Fn() -> bool) -> bool {
         // Held over the swap: a pass that empties the inbox does so under it.
         let lines = self.lines();
-        if !(lines.is_empty() && is_over()) && !crate::seeded::bug("sleeps-over") {
+        let over = lines.is_empty() && is_over();
+        if !over && !crate::seeded::bug("sleeps-over") {
             return false;
         }
         let slept =

@@ -218,7 +218,9 @@ fn wakers_that_panic_when_cloned() {
 fn wakers_that_panic_when_dropped() {
     let (pool, ledger) = counted_pool(&[("frame", SIZE, 2)]);
     let [site, other] = [(); 2].map(|()| Arc::new(Site::default()));
-    [&site, &other].map(|site| site.drop.store(true, Ordering::Relaxed));
+    for site in [&site, &other] {
+        site.drop.store(true, Ordering::Relaxed);
+    }
     for round in 0..1000 {
         let (held, mut future) = in_line(&pool, &site);
         let before = site.count();
