@@ -5,18 +5,15 @@
 //! is there it holds the class's lifetime as one slot of the first slab does. Taking it away closes its bay:
 //! slots that are out meanwhile stay valid, and the last one home lets the memory go.
 
-use std::alloc::{Layout as Block, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use super::{Class, ClassRef};
 use crate::free_list::BayId;
 use crate::lifetime::Out;
-use crate::memory::limits::page_size;
 use crate::plan::{ClassPlan, GrowPlan};
 use crate::slab::{Slab, SlabFailure, SlabSize, StartupTimes};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::waiters::Handed;
 
 /// What a class has beyond its first slab.
 #[derive(Debug)]
@@ -26,8 +23,8 @@ pub(super) struct Added {
     bays: Box<[Bay]>,
     /// Addresses of the pageable buffers, by their place in their bay; 0 where there is none yet.
     /// Written by the slot's owner only (I2).
-    buffers: Box<[AtomicUsize]>,
-    buffer_bytes: usize,
+    pub(super) buffers: Box<[AtomicUsize]>,
+    pub(super) buffer_bytes: usize,
     /// Held while slabs are added or taken away, but not over calls of the system. No lease or drop
     /// takes it.
     change: Mutex<Change>,
@@ -150,10 +147,6 @@ impl Added {
     fn slabs(&self) -> usize {
         self.bays.len() - 1
     }
-
-    fn block(&self) -> Option<Block> {
-        Block::from_size_align(self.buffer_bytes, page_size()).ok()
-    }
 }
 
 impl Bay {
@@ -193,56 +186,10 @@ impl Class {
     }
 
     /// The bay of an added slot, and the slot's place in it.
-    fn place(&self, slot: u32) -> (usize, usize) {
+    pub(super) fn place(&self, slot: u32) -> (usize, usize) {
         let bay = self.list.bay_of(slot).unwrap_or(BayId::RESERVE);
         let first = self.list.slots_of(bay).start;
         (bay.slab().unwrap_or(0), (slot - first) as usize)
-    }
-
-    /// True for a slot whose memory is pageable.
-    pub(crate) fn is_pageable(&self, slot: u32) -> bool {
-        slot >= self.first_slab && self.list.bay_of(slot) == Some(self.list.pageable())
-    }
-
-    /// A pageable slot, if the class may use them and one is left.
-    pub(super) fn pop_pageable(&self) -> Option<u32> {
-        self.list.pop_bay(self.list.pageable())
-    }
-
-    /// Sees to it that a slot, which the caller owns, has memory. False if the system has none.
-    pub(super) fn back(&self, slot: u32) -> bool {
-        if !self.is_pageable(slot) {
-            return true;
-        }
-        let buffer = &self.added.buffers[self.place(slot).1];
-        if buffer.load(Ordering::Relaxed) == 0 {
-            // SAFETY: the layout is not empty: a slot has at least one byte.
-            let block = self.added.block().map(|block| unsafe { alloc_zeroed(block) });
-            let Some(start) = block.and_then(NonNull::new) else { return false };
-            self.prepare(start);
-            buffer.store(start.as_ptr().expose_provenance(), Ordering::Relaxed);
-            // Who sleeps for good must see to it that the buffer goes when it is idle.
-            self.shared.ring_for_growth();
-        }
-        self.added.counts.pageable.fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
-    /// Frees the buffer of a pageable slot, which the caller owns.
-    fn unback(&self, place: usize) -> u64 {
-        let address = self.added.buffers[place].swap(0, Ordering::Relaxed);
-        let start = std::ptr::with_exposed_provenance_mut::<u8>(address);
-        let Some(block) = self.added.block().filter(|_| address != 0) else { return 0 };
-        // SAFETY: I2, the slot's owner took the address out; it came of `back` with this layout.
-        unsafe { dealloc(start, block) };
-        self.added.buffer_bytes as u64
-    }
-
-    /// Frees all pageable buffers: every slot is home, or the class goes.
-    pub(super) fn unback_all(&self) {
-        (0..self.added.buffers.len()).for_each(|place| {
-            self.unback(place);
-        });
     }
 }
 
@@ -425,22 +372,6 @@ impl ClassRef {
         if class.lifetime.end_hold() {
             self.all_home();
         }
-    }
-
-    /// Frees the buffers of pageable slots that nobody has.
-    fn free_buffers(self) -> u64 {
-        let class = self.get();
-        let mut taken = Vec::new();
-        while let Some(slot) = class.list.pop_bay(class.list.pageable()) {
-            taken.push(slot);
-        }
-        let bytes = taken.iter().map(|slot| class.unback(class.place(*slot).1)).sum();
-        let mut handed = Handed::default();
-        for slot in taken {
-            handed.append(class.waiters.give(&class.list, slot));
-        }
-        self.settle_handed(handed);
-        bytes
     }
 
     /// When the keeper must look again for growth and idle memory; `None` if never.

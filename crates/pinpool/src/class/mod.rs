@@ -7,8 +7,11 @@ mod holders;
 mod homecoming;
 #[cfg(all(test, shuttle))]
 mod models;
+mod pageable;
+mod returning;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod seen;
+mod taking;
 mod waiting;
 mod wash;
 
@@ -17,24 +20,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::{OnEmpty, Threads};
-use crate::error::{ClassName, LeaseError};
-use crate::free_list::{FreeList, Layout, Pop, Push, Reach};
+use crate::error::ClassName;
+use crate::free_list::{FreeList, Layout, Reach};
 use crate::lifetime::Lifetime;
 use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep};
 use crate::plan::ClassPlan;
-use crate::reclaim::{Home, Reclaim, Stuck};
+use crate::reclaim::{Reclaim, Stuck};
 use crate::shared::Shared;
 use crate::size_class::ClassId;
 use crate::slab::Slab;
 use crate::slot::{Generation, SlotState};
 use crate::sync::Mutex;
-use crate::waiters::{Handed, Waiters};
+use crate::waiters::Waiters;
 
 use added::Added;
 use counts::Counters;
 pub(crate) use holders::Held;
 use holders::Holders;
 use homecoming::Homecoming;
+pub(crate) use returning::Departed;
+use taking::Unfit;
 pub(crate) use waiting::Waiting;
 use wash::Wash;
 
@@ -185,106 +190,6 @@ impl ClassRef {
         self.0 == other.0
     }
 
-    /// Gives a slot back, now or once its fences are complete. The caller owned it, and does not use
-    /// this reference again for it.
-    #[inline]
-    pub(crate) fn give_back(self, taken: Taken) {
-        let class = self.get();
-        let state = class.list.meta(taken.slot);
-        if state.is_used() || class.wash.is_needed() {
-            self.retire(taken, Departed::Now);
-            return;
-        }
-        if !state.give_back(taken.generation) {
-            class.stale_return(taken.slot);
-            return;
-        }
-        match class.list.push(taken.slot) {
-            // The pool may be gone by now: nothing of it is touched after this.
-            Push::Free => {}
-            Push::Waited => self.give_back_waking(taken.slot),
-            Push::Closed => self.arrive(taken.slot),
-        }
-    }
-
-    /// Leaves a slot with fences to whoever sees them complete. Waits for nothing.
-    #[inline(never)]
-    pub(crate) fn retire(self, taken: Taken, departed: Departed) {
-        let class = self.get();
-        let state = class.list.meta(taken.slot);
-        if !state.give_back(taken.generation) {
-            class.stale_return(taken.slot);
-            return;
-        }
-        if departed == Departed::Now {
-            class.depart();
-        }
-        if crate::seeded::bug("scrubs-early") {
-            class.launder(taken.slot);
-        }
-        // Somebody waits: the keeper must hurry.
-        let quiet = !class.list.is_watched();
-        if !(quiet && class.reclaim.retire(taken.slot, state)) {
-            self.retire_waking(taken.slot);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn retire_waking(self, slot: u32) {
-        let class = self.get();
-        if !class.shared.is_here() {
-            // A forked child has no keeper, and its bell may be held for ever (I12).
-            return;
-        }
-        // Whoever gets the slot may drop the pool before we have rung.
-        class.lifetime.hold();
-        class.reclaim.retire_waking(slot, class.list.meta(slot));
-        if !crate::seeded::bug("silent-retire") {
-            class.shared.bell.ring();
-        }
-        if class.lifetime.end_hold() {
-            self.all_home();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn give_back_waking(self, slot: u32) {
-        let class = self.get();
-        if !class.shared.is_here() {
-            // In a forked child nobody waits, and the queue's lock may be held for ever (I12).
-            return;
-        }
-        // Whoever gets the slot may drop the pool before we have woken anybody.
-        class.lifetime.hold();
-        self.hand_over(slot);
-        if class.lifetime.end_hold() {
-            self.all_home();
-        }
-    }
-
-    /// Gives a slot that the caller owns to the free list, or to who waits for it. The caller keeps the class
-    /// alive.
-    fn send_home(self, slot: u32) {
-        match self.get().list.push(slot) {
-            Push::Free => {}
-            Push::Waited => self.hand_over(slot),
-            Push::Closed => self.arrive(slot),
-        }
-    }
-
-    /// Hands a slot to the first in line, or to the list if there is none by now.
-    fn hand_over(self, slot: u32) {
-        let class = self.get();
-        self.settle_handed(class.waiters.give(&class.list, slot));
-    }
-
-    /// Wakes whoever was served, and counts home what a closed list did not take.
-    fn settle_handed(self, handed: Handed) {
-        handed.wake().into_iter().for_each(|slot| self.arrive(slot));
-    }
-
     /// Closes the class: waiters wake, no lease succeeds, free slots are home.
     pub(crate) fn close(self) {
         let class = self.get();
@@ -300,114 +205,6 @@ impl ClassRef {
         }
     }
 
-    /// Takes a slot from the calling thread's shard, if one is there: the short way, without a call.
-    #[inline]
-    pub(crate) fn try_near(self) -> Option<Taken> {
-        let class = self.get();
-        let (slot, new_low) = class.list.pop_near()?;
-        if new_low || slot >= class.plain_slots {
-            return self.settle_pop(slot, new_low);
-        }
-        Some(class.taken(slot))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn settle_pop(self, slot: u32, new_low: bool) -> Option<Taken> {
-        let class = self.get();
-        if new_low {
-            class.sample_high_water();
-        }
-        // One that is lost leaves others to be looked for.
-        self.adopt(slot).ok()
-    }
-
-    /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.
-    pub(crate) fn try_pinned(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
-        match self.try_near() {
-            Some(taken) => Ok(Some(taken)),
-            None => self.try_further(urgent),
-        }
-    }
-
-    /// Looks everywhere, until a slot is found that may be handed out.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn try_further(self, urgent: bool) -> Result<Option<Taken>, LeaseError> {
-        let reach = Reach { pageable: false, ..self.get().reach(urgent) };
-        while let Some(slot) = self.find(reach)? {
-            // One that is out of use now may have others beside it.
-            if let Ok(taken) = self.adopt(slot) {
-                return Ok(Some(taken));
-            }
-        }
-        Ok(None)
-    }
-
-    /// A pinned slot that is free, or complete, or unwashed.
-    fn find(self, reach: Reach) -> Result<Option<u32>, LeaseError> {
-        let class = self.get();
-        match class.list.pop_within(reach) {
-            Pop::Slot { slot, new_low } => {
-                if new_low {
-                    class.sample_high_water();
-                }
-                return Ok(Some(slot));
-            }
-            Pop::Closed => return Err(LeaseError::Closed),
-            Pop::Empty => {}
-        }
-        // A slot that landed since the list was looked at is in it by now.
-        let mut home = Homecoming::of_one(self, reach);
-        if class.in_flight() > 0 {
-            class.reclaim.pass(&mut home);
-        } else if class.has_flown() {
-            let _ = home.enough();
-        }
-        let found = home.found;
-        Ok(found.or_else(|| self.wash_one(reach)))
-    }
-
-    /// A slot that nobody has, pinned or else pageable. It is not made anybody's own yet.
-    fn find_any(self) -> Result<Option<u32>, LeaseError> {
-        let class = self.get();
-        let found = self.find(Reach { pageable: false, ..class.reach(false) })?;
-        Ok(found.or_else(|| class.pop_pageable()))
-    }
-
-    /// Takes a pageable buffer, where the class may use one.
-    pub(crate) fn try_pageable(self) -> Option<Taken> {
-        let slot = self.get().pop_pageable()?;
-        self.adopt(slot).ok()
-    }
-
-    /// As [`Self::try_pinned`], then a pageable buffer; counts a miss.
-    #[cfg(all(test, shuttle))]
-    pub(crate) fn try_take(self, urgent: bool) -> Result<Taken, LeaseError> {
-        match self.try_pinned(urgent)?.or_else(|| self.try_pageable()) {
-            Some(taken) => Ok(taken),
-            None => Err(self.get().miss()),
-        }
-    }
-
-    /// Makes a slot, which the caller owns, its own, unless it may not be handed out.
-    fn adopt(self, slot: u32) -> Result<Taken, Unfit> {
-        let class = self.get();
-        if !class.back(slot) {
-            self.send_home(slot);
-            return Err(Unfit::Unbacked);
-        }
-        if class.wash.checks() && !class.check_unwritten(slot) {
-            class.depart();
-            self.lose(slot);
-            return Err(Unfit::Lost);
-        }
-        if let Some(holders) = &class.holders {
-            holders.note(slot);
-        }
-        Ok(class.taken(slot))
-    }
-
     /// Sends home every retired slot whose work is complete.
     pub(crate) fn reclaim(self) {
         self.get().reclaim.pass(&mut Homecoming::new(self));
@@ -416,31 +213,6 @@ impl ClassRef {
     /// Retired slots, the longest waiting first.
     pub(crate) fn stuck(self) -> Vec<Stuck> {
         self.get().reclaim.stuck(&mut Homecoming::new(self))
-    }
-
-    /// Counts a slot of a closed list or bay home; the last one lets the memory go.
-    #[cold]
-    #[inline(never)]
-    fn arrive(self, slot: u32) {
-        let class = self.get();
-        if !class.shared.is_here() && !crate::seeded::bug("child-unmaps") {
-            // The parent's: its memory is not here (I12).
-            return;
-        }
-        // Whoever else comes home may be the last.
-        class.lifetime.hold();
-        if slot >= class.first_slab {
-            self.arrive_added(slot);
-        } else {
-            class.lifetime.arrive();
-        }
-        // Quarantined slots never come home: once they alone are out, nobody else tells the keeper.
-        if class.has_lost() && class.is_done() {
-            class.shared.bell.ring();
-        }
-        if class.lifetime.end_hold() {
-            self.all_home();
-        }
     }
 
     /// Lets the memory go. Called once, by whoever counted the last slot home.
@@ -591,24 +363,6 @@ impl Class {
     pub(crate) fn slot_state(&self, slot: u32) -> &SlotState {
         self.list.meta(slot)
     }
-}
-
-/// Why a slot is not handed out after all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unfit {
-    /// The system has no memory for a pageable one. It went home.
-    Unbacked,
-    /// It was written after it was returned. It is out of use.
-    Lost,
-}
-
-/// Whether a slot was counted as in flight before its holder let go of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Departed {
-    /// By the copy that held it.
-    Before,
-    /// A lease with fences was dropped: it is now.
-    Now,
 }
 
 /// One shard per processor, so that threads started together do not meet.
