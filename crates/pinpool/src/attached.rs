@@ -5,8 +5,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "cuda")]
 use crate::clock;
+#[cfg(feature = "cuda")]
 use crate::cuda::event::{Event, InteropEvent};
 use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
