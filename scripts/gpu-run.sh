@@ -3,12 +3,13 @@
 # into its folder as `run`. Needs bash and coreutils, no Rust, no network; and for the comparison
 # with PyTorch's allocator PyTorch, a C++ compiler and the CUDA headers.
 #
-#   OUT=folder ./run [cuda|host]     (default: ./out, cuda; host only tries the script itself)
+#   OUT=folder ./run [cuda|host|processors]     (default: ./out, cuda; host only tries the script)
 #
 # Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
-# gpu-tests.txt, benches.txt (the Criterion benches, then the examples), log.txt. Every step is
-# bounded; all of them together take less than ten minutes. A failing step does not stop the others,
-# but the status is then 1.
+# gpu-tests.txt, benches.txt (the Criterion benches, then the examples), log.txt. With `processors`,
+# for which the GPU is of no use, three: waiting.json, soak-night.txt, log.txt. Every step is
+# bounded; all steps of one run together take less than ten minutes. A failing step does not stop the
+# others, but the status is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,7 +17,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib.sh"
 
 backend=${1:-cuda}
-[[ $backend == cuda || $backend == host ]] || die "the backend is cuda or host, not '$backend'"
+[[ $backend == cuda || $backend == host || $backend == processors ]] ||
+    die "there are cuda, host and processors, not '$backend'"
 mkdir -p "${OUT:-out}"
 out=$(cd "${OUT:-out}" && pwd)
 scratch=$(mktemp -d)
@@ -121,12 +123,30 @@ examples() {
     {
         within 20 "$here/quickstart" &&
             within 20 "$here/in_flight" &&
+            within 20 "$here/waiting" &&
             (cd "$here" && within 20 ./config_file pool.toml) &&
             (cd "$scratch" && within 40 "$here/video_pipeline" noise.y4m)
     } >"$report" 2>&1 || status=1
     add_to_benches 'examples' "$report"
     cat "$report"
     return "$status"
+}
+
+waiting() {
+    within 240 "$here/pinpool" bench waiting --json "$out/waiting.json"
+}
+
+# A month of leases (scripts/soak --night), with a thread on each processor.
+soak() {
+    within 400 "$here/soak" --leases 3700000000 --threads "$(nproc)" | tee "$out/soak-night.txt"
+}
+
+on_processors() {
+    step 'machine' machine
+    step 'touch memory' touch_memory
+    step 'waiting in line' waiting
+    step 'soak' soak
+    steps_verdict
 }
 
 all_steps() {
@@ -148,7 +168,8 @@ all_steps() {
     steps_verdict
 }
 
-# Not `all_steps || …`, which would switch errexit off inside it.
+# Not `"$run" || …`, which would switch errexit off inside it.
 set +e
-all_steps 2>&1 | tee "$out/log.txt"
+if [[ $backend == processors ]]; then run=on_processors; else run=all_steps; fi
+"$run" 2>&1 | tee "$out/log.txt"
 exit "${PIPESTATUS[0]}"

@@ -65,16 +65,11 @@ pub(crate) struct Census {
 }
 
 impl Class {
+    /// A lease is refused.
     #[cold]
     #[inline(never)]
     pub(crate) fn miss(&self) -> LeaseError {
-        let misses = self.list.count_miss();
-        self.raise_high_water(
-            (self.slots_now() - self.reserved()).saturating_sub(self.quarantined()),
-        );
-        if self.added.want() {
-            self.shared.ring_for_growth();
-        }
+        let misses = self.count_miss();
         let exhausted = self.exhausted();
         // Powers of ten, and not more than one a second: a pool that is too small must be seen and
         // must not fill a log.
@@ -82,6 +77,16 @@ impl Class {
             self.tell_miss(&exhausted);
         }
         LeaseError::Exhausted(exhausted)
+    }
+
+    /// Somebody found the class empty. Returns how many did, on the calling thread's shard.
+    pub(crate) fn count_miss(&self) -> u64 {
+        let out = self.slots_now() - self.reserved();
+        self.raise_high_water(out.saturating_sub(self.quarantined()));
+        if self.added.want() {
+            self.shared.ring_for_growth();
+        }
+        self.list.count_miss()
     }
 
     fn tell_miss(&self, exhausted: &Exhausted) {

@@ -52,23 +52,7 @@ impl ClassRef {
 
     /// Takes several slots or none, without waiting.
     pub(crate) fn try_take_many(self, count: u32) -> Result<Vec<Taken>, LeaseError> {
-        let class = self.get();
-        // Leases are made when all slots are there: one that is not given is not counted.
-        let mut slots = Vec::new();
-        while slots.len() < count as usize {
-            match self.find_any() {
-                Ok(Some(slot)) => slots.push(slot),
-                none => {
-                    for slot in slots {
-                        self.send_home(slot);
-                    }
-                    return Err(none.err().unwrap_or_else(|| class.miss()));
-                }
-            }
-        }
-        let taken = self.adopt_all(slots).map_err(|_| class.miss());
-        class.sample_high_water();
-        taken
+        self.find_many(count)?.ok_or_else(|| self.get().miss())
     }
 
     /// Takes several slots or none, waiting until `deadline`.
@@ -78,13 +62,35 @@ impl ClassRef {
         since: Instant,
         deadline: Option<Instant>,
     ) -> Result<Vec<Taken>, LeaseError> {
-        match self.try_take_many(count) {
-            Err(LeaseError::Exhausted(_)) if self.get().waits() => {
-                let want = Want { count, reach: self.get().reach(false) };
-                self.take_waiting(want, since, deadline)
-            }
-            settled => settled,
+        let class = self.get();
+        if let Some(taken) = self.find_many(count)? {
+            return Ok(taken);
         }
+        if !class.waits() {
+            return Err(class.miss());
+        }
+        class.count_miss();
+        self.take_waiting(Want { count, reach: class.reach(false) }, since, deadline)
+    }
+
+    /// Several slots, or `None` where there are not so many.
+    fn find_many(self, count: u32) -> Result<Option<Vec<Taken>>, LeaseError> {
+        // Leases are made when all slots are there: one that is not given is not counted.
+        let mut slots = Vec::new();
+        while slots.len() < count as usize {
+            match self.find_any() {
+                Ok(Some(slot)) => slots.push(slot),
+                none => {
+                    for slot in slots {
+                        self.send_home(slot);
+                    }
+                    return none.map(|_| None);
+                }
+            }
+        }
+        let taken = self.adopt_all(slots).ok();
+        self.get().sample_high_water();
+        Ok(taken)
     }
 
     #[cold]

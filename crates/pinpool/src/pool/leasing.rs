@@ -126,10 +126,32 @@ impl Pool {
     #[cold]
     #[inline(never)]
     fn try_further(&self, class: ClassRef, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
-        if let Some(taken) = class.try_further(urgent)? {
-            return Ok(Lease::new(class, taken, len));
+        self.find(class, len, urgent)?.ok_or_else(|| class.get().miss())
+    }
+
+    /// A lease of the class, or what stands in for one, if there is any.
+    fn find(&self, class: ClassRef, len: usize, urgent: bool) -> Result<Option<Lease>, LeaseError> {
+        match class.try_pinned(urgent)? {
+            Some(taken) => Ok(Some(Lease::new(class, taken, len))),
+            None => Ok(self.stand_in(class, len)),
         }
-        self.stand_in(class, len).ok_or_else(|| class.get().miss())
+    }
+
+    /// As [`Self::find`], for one who waits if there is none: `Ok(None)` then.
+    fn find_or_wait(
+        &self,
+        class: ClassRef,
+        len: usize,
+        urgent: bool,
+    ) -> Result<Option<Lease>, LeaseError> {
+        let found = self.find(class, len, urgent)?;
+        if found.is_none() {
+            if !class.get().waits() {
+                return Err(class.get().miss());
+            }
+            class.get().count_miss();
+        }
+        Ok(found)
     }
 
     fn wait_ranked(
@@ -139,15 +161,10 @@ impl Pool {
         since: Instant,
         deadline: Option<Instant>,
     ) -> Result<Lease, LeaseError> {
-        match self.try_ranked(len, urgent) {
-            Err(LeaseError::Exhausted(exhausted)) => {
-                let class = self.class_for(len)?;
-                if !class.get().waits() {
-                    return Err(LeaseError::Exhausted(exhausted));
-                }
-                class.wait(urgent, since, deadline).map(|taken| Lease::new(class, taken, len))
-            }
-            settled => settled,
+        let class = self.class_for(len)?;
+        match self.find_or_wait(class, len, urgent)? {
+            Some(lease) => Ok(lease),
+            None => class.wait(urgent, since, deadline).map(|taken| Lease::new(class, taken, len)),
         }
     }
 
@@ -172,18 +189,13 @@ impl Pool {
         urgent: bool,
         waker: &Waker,
     ) -> Result<(ClassRef, Waiting), Result<Lease, LeaseError>> {
-        match self.try_ranked(len, urgent) {
-            Err(LeaseError::Exhausted(exhausted)) => {
-                let class = self.class_for(len).map_err(Err)?;
-                if !class.get().waits() {
-                    return Err(Err(LeaseError::Exhausted(exhausted)));
-                }
-                let waiting = class.wait_async(urgent, waker);
-                let lease = |taken| Lease::new(class, taken, len);
-                waiting.map(|waiting| (class, waiting)).map_err(|taken| taken.map(lease))
-            }
-            settled => Err(settled),
+        let class = self.class_for(len).map_err(Err)?;
+        if let Some(lease) = self.find_or_wait(class, len, urgent).map_err(Err)? {
+            return Err(Ok(lease));
         }
+        let waiting = class.wait_async(urgent, waker);
+        let lease = |taken| Lease::new(class, taken, len);
+        waiting.map(|waiting| (class, waiting)).map_err(|taken| taken.map(lease))
     }
 
     /// Leases `count` elements of `T`, as [`Self::try_lease`] leases bytes.
