@@ -284,12 +284,7 @@ impl ClassRef {
         let mut bytes = 0;
         for number in 0..class.added.slabs() {
             let Some(grow) = &class.added.grow else { break };
-            if !self.is_idle(number, now, all) {
-                continue;
-            }
-            // It would come back at once.
-            let spare = all || class.census().free > grow.by + grow.at;
-            if spare && self.take_away(number) {
+            if self.is_idle(number, now, all) && self.take_away(number) {
                 class.added.counts.trimmed.fetch_add(1, Ordering::Relaxed);
                 bytes += grow.slab_bytes as u64;
             }
