@@ -10,7 +10,7 @@ use crate::clock;
 use crate::cuda::event::{Event, InteropEvent};
 use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
-use crate::foreign::caught;
+use crate::foreign::{caught, tell};
 use crate::free_list::home_number;
 
 /// One use of a slot's bytes that may not be over.
@@ -49,7 +49,7 @@ impl<F: Fence + ?Sized> Drop for Guarded<F> {
         // SAFETY: dropped once, here.
         let dropping = || unsafe { ManuallyDrop::drop(&mut self.0) };
         if caught(dropping).is_none() {
-            tracing::error!("a fence panicked when it was dropped");
+            tell!(error, "a fence panicked when it was dropped");
         }
     }
 }

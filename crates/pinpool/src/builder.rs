@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::config::layer::{ClassLayer, Layer};
 use crate::config::{BackendChoice, ClassConfig, PoolConfig, Threads, env};
 use crate::error::{ConfigError, Error, Origin};
+use crate::foreign::tell;
 use crate::memory::{ForkPolicy, LockMode, PageLock};
 use crate::plan::Plan;
 use crate::pool::Pool;
@@ -206,7 +207,7 @@ impl PoolBuilder {
             });
             let variables = env::read(variables, &names)?;
             for option in variables.also_set_by(&self.layer) {
-                tracing::warn!(option, "a PINPOOL_ variable has no effect: the program sets this");
+                tell!(warn, option, "a PINPOOL_ variable has no effect: the program sets this");
             }
             layer.merge(variables);
         }

@@ -338,6 +338,47 @@ pub struct Exhausted {
     pub waiting: u32,
     /// Who has held a slot for the longest, where the pool keeps track (`track_holders`).
     pub oldest: Option<OldestHolder>,
+    pub(crate) remedy: Remedy,
+}
+
+/// What would help an empty class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// To wait, or more slots.
+    Count,
+    /// The class lets nobody wait.
+    Policy,
+    /// It is growing.
+    Growth,
+    /// It may not grow any more: by its own limit, or by the pool's.
+    GrowMax,
+    MaxPinned,
+    /// It may lend no more pageable buffers.
+    PageableMax,
+}
+
+impl Remedy {
+    /// What to do, for one who waited or did not.
+    fn text(self, waited: bool) -> &'static str {
+        match self {
+            Self::Count if waited => "drop a lease, or raise its `count`",
+            Self::Count => "drop a lease, wait with lease_timeout, or raise its `count`",
+            Self::Policy => {
+                "its on_empty is \"fail\": drop a lease, raise its `count`, or set on_empty = \"wait\""
+            }
+            Self::Growth if waited => {
+                "it is growing: wait longer, or raise its `count` or `grow_at`"
+            }
+            Self::Growth => {
+                "it is growing: wait with lease_timeout, or raise its `count` or `grow_at`"
+            }
+            Self::GrowMax => "drop a lease, or raise its `grow_max`",
+            Self::MaxPinned => {
+                "drop a lease, or raise `max_pinned` in [pool], which keeps it from growing"
+            }
+            Self::PageableMax => "drop a lease, or raise its `pageable_max` or `count`",
+        }
+    }
 }
 
 /// The holder that has had a slot for the longest.
@@ -364,9 +405,9 @@ impl fmt::Display for OldestHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the oldest holder")?;
         if let Some(tag) = self.tag() {
-            write!(f, " is '{tag}'")?;
+            write!(f, ", '{tag}',")?;
         }
-        write!(f, ", with slot {} for {:.1?}", self.slot, self.held)?;
+        write!(f, " has had slot {} for {:.1?}", self.slot, self.held)?;
         match self.own_slots {
             0 => Ok(()),
             own => write!(f, "; this thread itself leased {own} of them"),
@@ -387,16 +428,10 @@ impl fmt::Display for LeaseError {
                 write!(f, "{exhausted}; none can come back: open a new pool")
             }
             Self::Exhausted(exhausted) => {
-                write!(
-                    f,
-                    "{exhausted}; drop a lease, wait with lease_timeout, or raise its `count`"
-                )
+                write!(f, "{exhausted}; {}", exhausted.remedy.text(false))
             }
             Self::Timeout { exhausted, waited } => {
-                write!(
-                    f,
-                    "no slot within {waited:?}: {exhausted}; drop a lease or raise its `count`"
-                )
+                write!(f, "no slot within {waited:.1?}: {exhausted}; {}", exhausted.remedy.text(true))
             }
             Self::Closed => f.write_str("the pool is closed"),
             Self::Forked => f.write_str(
@@ -404,8 +439,8 @@ impl fmt::Display for LeaseError {
             ),
             Self::TooMany { name, wanted, most } => write!(
                 f,
-                "class '{name}' can never give {wanted} slots at once, at most {most}; raise its \
-                 `count`, or ask for fewer"
+                "class '{name}' can never give {wanted} slots at once, at most {most} (its `count` less \
+                 its `reserve`, and what it may add); raise its `count`, or ask for fewer"
             ),
             Self::OutOfRange { start, end, len } => {
                 write!(f, "elements {start}..{end} are not within the {len} there are")

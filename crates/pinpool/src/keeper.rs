@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::class::ClassRef;
 use crate::clock;
-use crate::foreign::caught;
+use crate::foreign::{caught, tell};
 use crate::shared::Shared;
 use crate::sync::{Condvar, Mutex};
 
@@ -93,6 +93,9 @@ pub(crate) struct Rounds {
     busy: Instant,
     /// Where it has no thread of its own.
     growth: Option<Growth>,
+    /// Those who wait are told of larger slots. Not in a simulated world, whose tasks are woken for slots
+    /// of their own class only.
+    nudges: bool,
     leaks: Option<Leaks>,
 }
 
@@ -129,11 +132,12 @@ impl Rounds {
         let leaks = leak_after.map(|after| Leaks::new(after, now));
         let growth = Growth::new(classes.clone(), Arc::clone(&shared));
         let growth = growth.is_needed().then_some(growth);
-        Self { classes, shared, busy: now, growth, leaks }
+        Self { classes, shared, busy: now, growth, nudges: false, leaks }
     }
 
     fn run(mut self) {
         set_timer_slack();
+        self.nudges = self.classes.iter().any(|class| class.get().spills());
         let growth = self.growth.take().and_then(|growth| {
             let started = growth.start();
             started.inspect_err(|error| self.grow_here(error)).ok()
@@ -151,7 +155,7 @@ impl Rounds {
 
     /// A lack of threads must not keep a pool from growing: slowly, then.
     fn grow_here(&mut self, error: &io::Error) {
-        tracing::warn!(%error, "no thread for growth: the keeper pins, and others wait meanwhile");
+        tell!(warn, %error, "no thread for growth: the keeper pins, and others wait meanwhile");
         self.growth = Some(Growth::new(self.classes.clone(), Arc::clone(&self.shared)));
     }
 
@@ -160,7 +164,7 @@ impl Rounds {
         // Fences and wakers are foreign code. One that panics costs its slot, not the thread.
         let began = clock::now();
         let next = caught(|| self.round()).unwrap_or_else(|| {
-            tracing::error!("a waker panicked in the keeper");
+            tell!(error, "a waker panicked in the keeper");
             Next::Sleep(LAZY)
         });
         next.spared(clock::elapsed(began))
@@ -203,6 +207,9 @@ impl Rounds {
             return Next::End;
         }
         let now = clock::now();
+        if self.nudges && self.nudge() {
+            return Next::Sleep(self.pause(now).map_or(LAZY, |pause| pause.min(LAZY)));
+        }
         if let Some(pause) = self.pause(now) {
             self.busy = now;
             return if pause.is_zero() { Next::Again } else { Next::Sleep(pause) };
@@ -219,6 +226,22 @@ impl Rounds {
         }
         self.classes.iter().for_each(|class| class.get().wake_up());
         Next::Sleep(LAZY)
+    }
+
+    /// Tells the first in each line of larger slots that it may have. True while anybody waits for any.
+    fn nudge(&self) -> bool {
+        let mut waits = false;
+        for class in self.classes.iter().map(ClassRef::get) {
+            if !(class.spills() && class.is_waited()) {
+                continue;
+            }
+            waits = true;
+            let mut larger = self.classes.iter().map(ClassRef::get);
+            if larger.any(|other| class.may_spill_to(other) && other.has_free()) {
+                class.nudge();
+            }
+        }
+        waits
     }
 
     fn look_for_leaks(&mut self, now: Instant) {

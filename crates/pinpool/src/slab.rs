@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::Threads;
+use crate::foreign::tell;
 use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
 use crate::shared::Shared;
 use crate::sync::plain::{AtomicUsize, Ordering};
@@ -167,7 +168,7 @@ impl Slab {
                 Ok(()) => {}
                 Err(error) => {
                     self.stuck += chunk.bytes as u64;
-                    tracing::error!(%error, "memory stays pinned and mapped");
+                    tell!(error, %error, "memory stays pinned and mapped");
                 }
             }
         }
@@ -190,7 +191,7 @@ impl Drop for Slab {
             // SAFETY: the region is ours, nothing of it is pinned, and no slot is out.
             if let Err(error) = unsafe { self.shared.memory.release(self.region) } {
                 self.stuck = self.region.bytes as u64;
-                tracing::error!(%error, "memory stays mapped");
+                tell!(error, %error, "memory stays mapped");
             }
         }
         self.shared.slab_closed(self.region.bytes as u64, self.stuck);

@@ -11,6 +11,7 @@ use crate::attached::{Attached, Part};
 use crate::class::ClassRef;
 use crate::error::{Error, LeaseError};
 use crate::fence::FenceStatus;
+use crate::foreign::tell;
 use crate::sync::plain::{AtomicUsize, Ordering};
 
 /// A part of a lease's elements.
@@ -121,7 +122,7 @@ impl SlotOf {
             return;
         }
         if let Err(error) = self.wait_for(wanted) {
-            tracing::error!(%error, slot = self.slot, "work on a lease failed");
+            tell!(error, %error, slot = self.slot, "work on a lease failed");
         }
     }
 

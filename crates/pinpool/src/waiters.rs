@@ -28,7 +28,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::foreign::caught;
+use crate::clock;
+use crate::foreign::{caught, tell};
 use crate::free_list::{FreeList, Pop, Push, Reach};
 use crate::sync::{Condvar, Mutex};
 
@@ -60,6 +61,8 @@ struct Waiter {
     want: Want,
     got: Vec<u32>,
     sleeper: Sleeper,
+    /// It was told to look elsewhere, and stays in line meanwhile.
+    looks: bool,
 }
 
 /// What somebody waits for.
@@ -98,6 +101,8 @@ pub(crate) enum Woken {
     Slots(Vec<u32>),
     /// The deadline passed.
     TimedOut,
+    /// The caller is in line as before; there may be something for it elsewhere.
+    Look,
     /// The pool closed.
     Closed,
     /// No slot can come home any more.
@@ -140,12 +145,13 @@ impl Sleeper {
         matches!(self, Self::Task(mine) if mine.will_wake(waker))
     }
 
-    fn wake(self) {
+    /// Called without a lock: it may call the system, or foreign code.
+    pub(crate) fn wake(self) {
         match self {
             Self::Thread(ready) => ready.notify_one(),
             Self::Task(waker) => {
                 if caught(|| waker.wake()).is_none() {
-                    tracing::error!("a waker panicked");
+                    tell!(error, "a waker panicked");
                 }
             }
         }
@@ -196,7 +202,7 @@ impl Waiters {
         }
         queue.tickets += 1;
         let ticket = Ticket { patient: !want.reach.reserve, number: queue.tickets };
-        queue.line.insert(ticket, Waiter { want, got: Vec::new(), sleeper });
+        queue.line.insert(ticket, Waiter { want, got: Vec::new(), sleeper, looks: false });
         let closed = queue.serve(list, &mut handed) == Pop::Closed;
         if let Some(woken) = queue.settled.remove(&ticket) {
             // Whoever is awake already needs no waking: nobody else was in line for these slots.
@@ -224,7 +230,12 @@ impl Waiters {
             if let Some(woken) = queue.settled.remove(&ticket) {
                 return (woken, handed);
             }
-            if ready.wait(&mut queue, deadline) {
+            if queue.line.get_mut(&ticket).is_some_and(|waiter| std::mem::take(&mut waiter.looks)) {
+                return (Woken::Look, handed);
+            }
+            // A deadline that has passed is no sleep, not even a short one.
+            let passed = deadline.is_some_and(|at| at <= clock::now());
+            if passed || ready.wait(&mut queue, deadline) {
                 let woken = queue.settled.remove(&ticket).unwrap_or(Woken::TimedOut);
                 queue.withdraw(list, ticket, &mut handed);
                 return (woken, handed);
@@ -238,21 +249,40 @@ impl Waiters {
         if let Some(woken) = queue.settled.remove(&ticket) {
             return Some(woken);
         }
-        if queue.line.get(&ticket).is_some_and(|waiter| waiter.sleeper.is(waker)) {
+        if queue.line.get(&ticket).is_some_and(|waiter| !waiter.looks && waiter.sleeper.is(waker)) {
             return None;
         }
         drop(queue);
         // Cloning a waker and dropping one is foreign code (I17).
         let mut other = Sleeper::Task(waker.clone());
         let mut queue = self.queue.lock();
-        let woken = queue.settled.remove(&ticket);
+        let mut woken = queue.settled.remove(&ticket);
         if let Some(waiter) = queue.line.get_mut(&ticket) {
             std::mem::swap(&mut waiter.sleeper, &mut other);
+            woken = std::mem::take(&mut waiter.looks).then_some(Woken::Look);
         }
         drop(queue);
         // A panic here would lose the slots that were handed over (I7).
         let _ = caught(|| drop(other));
         woken
+    }
+
+    /// Tells the first in line, if it wants one slot, to look elsewhere; it stays where it is. The caller
+    /// wakes who is returned.
+    pub(crate) fn nudge(&self) -> Option<Sleeper> {
+        let mut queue = self.queue.lock();
+        let mut first = queue.line.first_entry()?;
+        let waiter = first.get_mut();
+        if waiter.want.count > 1 || std::mem::replace(&mut waiter.looks, true) {
+            return None;
+        }
+        match &mut waiter.sleeper {
+            Sleeper::Thread(ready) => Some(Sleeper::Thread(Arc::clone(ready))),
+            // Taken, for a clone is foreign code (I17). It leaves another when it looks.
+            Sleeper::Task(waker) => {
+                Some(Sleeper::Task(std::mem::replace(waker, Waker::noop().clone())))
+            }
+        }
     }
 
     /// Leaves the line, and hands on what this waiter got.

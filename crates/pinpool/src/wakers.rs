@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::attached::AnyFence;
 use crate::clock;
 use crate::fence::FenceStatus;
-use crate::foreign::caught;
+use crate::foreign::{caught, tell};
 use crate::sync::Mutex;
 
 /// Fences that tasks await, each with the waker of its task.
@@ -69,7 +69,7 @@ impl Wakers {
             if let Some(Awaited { fence, task, .. }) = over {
                 recycle(fence);
                 if caught(|| task.wake()).is_none() {
-                    tracing::error!("a waker panicked in the keeper");
+                    tell!(error, "a waker panicked in the keeper");
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use super::{Class, ClassRef};
+use crate::foreign::tell;
 use crate::free_list::BayId;
 use crate::lifetime::Out;
 use crate::plan::{ClassPlan, GrowPlan};
@@ -194,9 +195,10 @@ impl Class {
 }
 
 impl Class {
-    /// Bytes that one more slab pins.
-    fn pinned_by(&self, grow: &GrowPlan) -> u64 {
-        if self.pins && self.locked { grow.slab_bytes as u64 } else { 0 }
+    /// The cap has room for one more slab.
+    pub(super) fn may_pin_more(&self) -> bool {
+        let pinned = self.added.grow.filter(|_| self.pins && self.locked);
+        self.shared.budget.has_room(pinned.map_or(0, |grow| grow.slab_bytes as u64))
     }
 }
 
@@ -216,16 +218,17 @@ impl ClassRef {
         let vacant =
             (0..class.added.slabs()).find(|number| !class.added.bays[*number].is_occupied());
         let Some(number) = vacant else { return };
-        if !class.shared.budget.has_room(class.pinned_by(grow)) {
+        if !class.may_pin_more() {
             let told = std::mem::replace(&mut change.told_full, true);
             // A logger is foreign code, and may close the pool (I17).
             drop(change);
             if !told {
                 let cap = class.shared.budget.cap();
-                tracing::warn!(class = %class.name, cap, "max_pinned leaves no room to grow");
+                tell!(warn, class = %class.name, cap, "max_pinned leaves no room to grow");
             }
             return;
         }
+        change.told_full = false;
         class.added.bays[number].occupied.store(1, Ordering::Release);
         drop(change);
         let made = self.add_slab(number, grow);
@@ -238,7 +241,7 @@ impl ClassRef {
         if let Err(failure) = made {
             let failures = class.added.counts.grow_failures.fetch_add(1, Ordering::Relaxed) + 1;
             let error = failure.error;
-            tracing::warn!(class = %class.name, %error, failures, "the class could not grow");
+            tell!(warn, class = %class.name, %error, failures, "the class could not grow");
         }
     }
 
@@ -268,7 +271,7 @@ impl ClassRef {
         });
         if opened {
             let count = class.added.counts.grown.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::info!(class = %class.name, slots = grow.by, count, "the class grew");
+            tell!(info, class = %class.name, slots = grow.by, count, "the class grew");
         } else {
             let slab = bay.slab.lock().take();
             drop(slab);

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::{Class, ClassRef};
 use crate::clock;
-use crate::error::{Error, Exhausted, LeaseError, is_told};
+use crate::config::OnEmpty;
+use crate::error::{Error, Exhausted, LeaseError, Remedy, is_told};
+use crate::foreign::tell;
 use crate::free_list::{BayId, Reach};
 use crate::slot::SlotState;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -101,7 +103,7 @@ impl Class {
             self.counters.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed);
         if mine.is_ok() {
             let misses = self.misses_total();
-            tracing::warn!(misses, "{exhausted}; counted in misses_total, told rarely");
+            tell!(warn, misses, "{exhausted}; counted in misses_total, told rarely");
         }
     }
 
@@ -116,6 +118,18 @@ impl Class {
             reserved: self.reserved(),
             waiting: clamp(self.waiting() as u64, u32::MAX),
             oldest: self.oldest_holder(),
+            remedy: self.remedy(),
+        }
+    }
+
+    fn remedy(&self) -> Remedy {
+        match self.on_empty {
+            OnEmpty::Wait => Remedy::Count,
+            OnEmpty::Fail => Remedy::Policy,
+            OnEmpty::Pageable => Remedy::PageableMax,
+            OnEmpty::Grow if self.added.room() == 0 => Remedy::GrowMax,
+            OnEmpty::Grow if !self.may_pin_more() => Remedy::MaxPinned,
+            OnEmpty::Grow => Remedy::Growth,
         }
     }
 
@@ -160,7 +174,7 @@ impl Class {
     #[cold]
     pub(super) fn stale_return(&self, slot: u32) {
         self.counters.stale_returns.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(class = %self.name, slot, "a stale return was ignored");
+        tell!(error, class = %self.name, slot, "a stale return was ignored");
     }
 
     /// Called when a shard runs lower than ever before, at misses and by `stats`.
@@ -350,7 +364,7 @@ impl ClassRef {
         let count = self.lose(slot);
         if is_told(count as usize) {
             let class = self.get().name;
-            tracing::error!(%error, %class, slot, count, "slot quarantined");
+            tell!(error, %error, %class, slot, count, "slot quarantined");
         }
     }
 

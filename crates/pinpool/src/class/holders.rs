@@ -48,21 +48,22 @@ impl Holders {
         holder.thread.store(own_thread(), Ordering::Relaxed);
     }
 
-    fn read(&self, slot: u32) -> (Duration, u32) {
+    /// How long a slot has been held at `now`, and by whom.
+    fn read(&self, slot: u32, now: Instant) -> (Duration, u32) {
         let holder = &self.slots[slot as usize];
         let since = Duration::from_nanos(holder.since.load(Ordering::Relaxed));
         let thread = holder.thread.load(Ordering::Relaxed);
-        (clock::elapsed(self.start).saturating_sub(since), thread)
+        (now.saturating_duration_since(self.start).saturating_sub(since), thread)
     }
 }
 
 impl Class {
     /// Slots that somebody holds. Whoever returns one meanwhile may be in it.
-    pub(crate) fn held(&self) -> impl Iterator<Item = Held> {
-        (0..self.list.slots()).filter_map(|slot| {
+    pub(crate) fn held(&self, now: Instant) -> impl Iterator<Item = Held> {
+        (0..self.list.slots()).filter_map(move |slot| {
             let state = self.list.meta(slot);
             let lease = state.held_lease()?;
-            let tracked = self.holders.as_ref().map(|holders| holders.read(slot));
+            let tracked = self.holders.as_ref().map(|holders| holders.read(slot, now));
             let tag = state.tag();
             // Of one lease: if it is still the same one, so is what was read.
             (state.held_lease() == Some(lease)).then(|| Held {
@@ -86,8 +87,9 @@ impl Class {
         let own = own_thread();
         let mut own_slots = 0;
         let mut oldest: Option<Held> = None;
-        for held in self.held() {
+        for held in self.held(clock::now()) {
             own_slots += u32::from(held.thread == own);
+            // Of equals the one that was found first.
             if oldest.is_none_or(|oldest| oldest.age < held.age) {
                 oldest = Some(held);
             }

@@ -40,7 +40,7 @@ use holders::Holders;
 use homecoming::Homecoming;
 pub(crate) use returning::Departed;
 use taking::Unfit;
-pub(crate) use waiting::Waiting;
+pub(crate) use waiting::{Got, Waiting};
 use wash::Wash;
 
 /// One size class. Never moved, and freed by its [`Lifetime`] only.
@@ -316,9 +316,33 @@ impl Class {
         self.slot_bytes.saturating_mul(self.max_spill as usize)
     }
 
+    /// Larger slots may stand in for those of this class.
+    pub(crate) fn spills(&self) -> bool {
+        self.max_spill > 1
+    }
+
+    /// A slot of that class may stand in for one of this.
+    pub(crate) fn may_spill_to(&self, other: &Self) -> bool {
+        let larger = self.slot_bytes + 1..=self.spill_bytes();
+        larger.contains(&other.slot_bytes) && self.scrubs_like(other)
+    }
+
+    /// A slot that is anybody's is free.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.is_waited() && self.unreserved() > 0
+    }
+
+    /// Wakes the first in line, to look at other classes.
+    pub(crate) fn nudge(&self) {
+        if let Some(first) = self.waiters.nudge() {
+            first.wake();
+        }
+    }
+
     /// What those may have who are not urgent, and those who are.
     pub(crate) fn reach(&self, urgent: bool) -> Reach {
-        Reach { reserve: urgent && self.reserve > 0, pageable: self.added.has_pageable() }
+        // Who is urgent stands in front, also where there is nothing to reserve.
+        Reach { reserve: urgent, pageable: self.added.has_pageable() }
     }
 
     pub(crate) fn id(&self) -> ClassId {

@@ -353,7 +353,7 @@ impl House {
     /// A lease in one of many ways, stamped.
     fn lease(&self, me: u8) -> Option<Lease> {
         let now = Instant::now();
-        let urgent = self.world.shape.reserve > 0 && pick(2) == 0;
+        let urgent = pick(3) == 0;
         let taken = match pick(8) {
             4 | 5 => self.lease_async(urgent),
             6 => self.lease_two(),

@@ -21,6 +21,15 @@ pub(crate) struct Waiting {
     since: Instant,
 }
 
+/// What a wait gave.
+#[derive(Debug)]
+pub(crate) enum Got<T, R> {
+    /// Of the class that was waited for.
+    Own(T),
+    /// Something else.
+    Other(R),
+}
+
 impl ClassRef {
     /// Takes a slot, waiting until `deadline` if none is free: as a pool does for a class that nothing
     /// stands in for.
@@ -33,21 +42,28 @@ impl ClassRef {
     ) -> Result<Taken, LeaseError> {
         match self.try_take(urgent) {
             Err(LeaseError::Exhausted(_)) if self.get().waits() => {
-                self.wait(urgent, since, deadline)
+                match self.wait(urgent, since, deadline, || None)? {
+                    Got::Own(taken) | Got::Other(taken) => Ok(taken),
+                }
             }
             settled => settled,
         }
     }
 
-    /// Gets in line for a slot, and sleeps until `deadline`.
-    pub(crate) fn wait(
+    /// Gets in line for a slot, and sleeps until `deadline`. `look` is asked at times whether there is
+    /// something else for the first in line.
+    pub(crate) fn wait<R>(
         self,
         urgent: bool,
         since: Instant,
         deadline: Option<Instant>,
-    ) -> Result<Taken, LeaseError> {
+        look: impl Fn() -> Option<R>,
+    ) -> Result<Got<Taken, R>, LeaseError> {
         let want = Want { count: 1, reach: self.get().reach(urgent) };
-        self.take_waiting(want, since, deadline).and_then(only)
+        match self.take_waiting(want, since, deadline, look)? {
+            Got::Own(taken) => only(taken).map(Got::Own),
+            Got::Other(other) => Ok(Got::Other(other)),
+        }
     }
 
     /// Takes several slots or none, without waiting.
@@ -70,7 +86,10 @@ impl ClassRef {
             return Err(class.miss());
         }
         class.count_miss();
-        self.take_waiting(Want { count, reach: class.reach(false) }, since, deadline)
+        let want = Want { count, reach: class.reach(false) };
+        match self.take_waiting(want, since, deadline, || None)? {
+            Got::Own(taken) | Got::Other(taken) => Ok(taken),
+        }
     }
 
     /// Several slots, or `None` where there are not so many.
@@ -94,27 +113,35 @@ impl ClassRef {
     }
 
     #[cold]
-    fn take_waiting(
+    fn take_waiting<R>(
         self,
         want: Want,
         since: Instant,
         deadline: Option<Instant>,
-    ) -> Result<Vec<Taken>, LeaseError> {
+        look: impl Fn() -> Option<R>,
+    ) -> Result<Got<Vec<Taken>, R>, LeaseError> {
         let class = self.get();
         class.counters.waits.fetch_add(1, Ordering::Relaxed);
         let ready = Arc::new(Condvar::default());
         loop {
             let woken = match self.enter(want, Sleeper::Thread(Arc::clone(&ready)), since) {
-                Ok(Waiting { ticket, .. }) => {
+                Ok(Waiting { ticket, .. }) => loop {
                     let (woken, handed) =
                         class.waiters.sleep(&class.list, ticket, &ready, deadline);
                     self.settle_handed(handed);
-                    woken
-                }
+                    if woken != Woken::Look {
+                        break woken;
+                    }
+                    if let Some(other) = look() {
+                        self.settle_handed(class.waiters.leave(&class.list, ticket));
+                        class.counters.waited(clock::elapsed(since));
+                        return Ok(Got::Other(other));
+                    }
+                },
                 Err(woken) => woken,
             };
             if let Some(settled) = self.settle_wait(woken, since) {
-                return settled;
+                return settled.map(Got::Own);
             }
         }
     }
@@ -163,6 +190,10 @@ impl ClassRef {
         if class.added.want() {
             class.shared.ring_for_growth();
         }
+        if class.spills() {
+            // It looks at the larger classes from now on.
+            class.shared.bell.ring();
+        }
         Ok(waiting)
     }
 
@@ -176,6 +207,7 @@ impl ClassRef {
                 Err(Unfit::Lost) => return None,
                 Err(Unfit::Unbacked) => Err(LeaseError::Exhausted(class.exhausted())),
             },
+            Woken::Look => return None,
             Woken::Closed => Err(LeaseError::Closed),
             Woken::Hopeless => Err(LeaseError::Exhausted(class.exhausted())),
             Woken::TimedOut => {
@@ -220,22 +252,34 @@ impl super::Class {
 }
 
 impl Waiting {
-    /// What came of it; else `waker` is woken when there is something.
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Result<Taken, LeaseError>> {
-        if !self.class.get().shared.is_here() {
+    /// What came of it; else `waker` is woken when there is something. `look` is asked when there may be
+    /// something elsewhere.
+    pub(crate) fn poll<R>(
+        &mut self,
+        waker: &Waker,
+        look: impl Fn() -> Option<R>,
+    ) -> Option<Result<Got<Taken, R>, LeaseError>> {
+        let class = self.class.get();
+        if !class.shared.is_here() {
             // In a forked child nobody is in line, and the queue's lock may be held for ever (I12).
             return Some(Err(LeaseError::Forked));
         }
-        let woken = self.class.get().waiters.poll(self.ticket, waker)?;
+        let woken = class.waiters.poll(self.ticket, waker)?;
+        if woken == Woken::Look {
+            let other = look()?;
+            self.class.settle_handed(class.waiters.leave(&class.list, self.ticket));
+            class.counters.waited(clock::elapsed(self.since));
+            return Some(Ok(Got::Other(other)));
+        }
         if let Some(settled) = self.class.settle_wait(woken, self.since) {
-            return Some(settled.and_then(only));
+            return Some(settled.and_then(only).map(Got::Own));
         }
         match self.class.line_up(self.want, waker, self.since) {
             Ok(waiting) => {
                 *self = waiting;
                 None
             }
-            Err(settled) => Some(settled),
+            Err(settled) => Some(settled.map(Got::Own)),
         }
     }
 

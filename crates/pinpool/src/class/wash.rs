@@ -7,6 +7,7 @@ use crossbeam::queue::ArrayQueue;
 
 use super::{Class, ClassRef};
 use crate::config::Scrub;
+use crate::foreign::tell;
 use crate::free_list::{Pop, Reach};
 use crate::plan::ClassPlan;
 use crate::sync::{AtomicU64, Ordering};
@@ -105,7 +106,7 @@ impl Class {
             let count = self.wash.overruns.fetch_add(1, Ordering::Relaxed) + 1;
             // Of the last holder: it goes when the next one comes.
             let tag = Tag::name(self.list.meta(slot).tag());
-            tracing::error!(
+            tell!(error,
                 class = %self.name, slot, count, tag = tag.as_deref(),
                 "somebody wrote past the end of this slot: its canary is damaged"
             );
@@ -129,8 +130,9 @@ impl Class {
         let start = self.slot_ptr(slot);
         if !self.is_whole(start, 0, self.slot_bytes, POISON) {
             let count = self.wash.late_writes.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::error!(
-                class = %self.name, slot, count,
+            let tag = Tag::name(self.list.meta(slot).tag());
+            tell!(error,
+                class = %self.name, slot, count, tag = tag.as_deref(),
                 "somebody wrote to this slot after it was returned: it is out of use now"
             );
             return false;

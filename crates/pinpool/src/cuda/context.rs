@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use crate::error::{Error, is_told};
+use crate::foreign::tell;
 use crate::sync::plain::{AtomicUsize, Ordering};
 
 /// Makes a context current while it lives. Drops and copies may run on any thread, and what the
@@ -75,7 +76,7 @@ pub(super) fn note_failure(call: &'static str, result: Result<(), DriverError>) 
     let Err(error) = gone_is_done(result) else { return };
     let count = FAILURES.fetch_add(1, Ordering::Relaxed) + 1;
     if is_told(count) {
-        tracing::warn!(call, code = code(error), count, "a driver call failed in a drop");
+        tell!(warn, call, code = code(error), count, "a driver call failed in a drop");
     }
 }
 

@@ -18,6 +18,7 @@ use super::event::InteropEvent;
 use super::stream::{is_capturing, stream_id};
 use crate::attached::{AnyFence, Attached, Order};
 use crate::fence::{FenceStatus, Lost};
+use crate::foreign::tell;
 use crate::free_list::home_number;
 use crate::lease::Lease;
 use crate::shared_lease::SharedLease;
@@ -136,7 +137,7 @@ fn follow<'a>(slot: SlotOf, stream: &'a CudaStream, writes: bool) -> SyncOnDrop<
     }
     let id = stream_id(stream.cu_stream());
     if let Err(error) = slot.come_behind_others(id, writes, |_| false) {
-        tracing::error!(%error, slot = slot.slot, "work on a lease failed");
+        tell!(error, %error, slot = slot.slot, "work on a lease failed");
     }
     drop_complete(slot);
     let event = will_record(stream).then(|| InteropEvent::new(stream));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::class::ClassRef;
 use crate::clock;
-use crate::foreign::caught;
+use crate::foreign::{caught, tell};
 use crate::shared::Shared;
 
 /// Adds slabs where they are wanted and gives back what is idle.
@@ -37,9 +37,7 @@ impl Growth {
     fn run(mut self) {
         while !self.classes.iter().all(|class| class.get().is_closed()) {
             if caught(|| self.tend()).is_none() {
-                tracing::error!(
-                    "memory of the caller's own panicked while it was pinned or unpinned"
-                );
+                tell!(error, "memory of the caller's own panicked while it was pinned or unpinned");
             }
             let pause = self.tends_in();
             self.shared.growth.sleep(pause.and_then(|pause| clock::now().checked_add(pause)));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::class::{ClassRef, Held};
+use crate::foreign::tell;
 use crate::tag::Tag;
 
 /// What was told so far.
@@ -47,7 +48,7 @@ impl Leaks {
             held
         });
         for class in classes {
-            for held in class.get().held() {
+            for held in class.get().held(now) {
                 self.report(*class, held, now);
             }
         }
@@ -63,7 +64,7 @@ impl Leaks {
         }
         let (name, tag) = (class.get().name(), Tag::name(held.tag));
         let count = class.get().count_leak();
-        tracing::warn!(
+        tell!(warn,
             class = %name, slot = held.slot, tag = tag.as_deref(), ?age,
             thread = held.thread, thread_name = thread_name(held.thread), count,
             "a lease is held for longer than leak_after"
@@ -76,7 +77,7 @@ impl Leaks {
 impl Told {
     fn returned(&self, now: Instant) {
         let held = now.saturating_duration_since(self.since);
-        tracing::info!(
+        tell!(info,
             class = %self.class.get().name(), slot = self.slot, tag = self.tag.as_deref(), ?held,
             "a lease that was reported as held for too long was returned after all"
         );

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::Pool;
-use crate::class::{ClassRef, Waiting};
+use crate::class::{ClassRef, Got, Waiting};
 use crate::error::LeaseError;
 use crate::lease::Lease;
 
@@ -48,11 +48,16 @@ impl Future for LeaseFuture {
             }
         }
         // A slot may have been handed over while we got in line.
-        let Stage::InLine(class, waiting) = &mut self.stage else { return Poll::Pending };
+        let Self { pool, len, stage, .. } = &mut *self;
+        let Stage::InLine(class, waiting) = stage else { return Poll::Pending };
         let class = *class;
-        let Some(taken) = waiting.poll(context.waker()) else { return Poll::Pending };
-        self.stage = Stage::Over;
-        Poll::Ready(taken.map(|taken| Lease::new(class, taken, self.len)))
+        let look = || pool.spill(class, *len);
+        let Some(got) = waiting.poll(context.waker(), look) else { return Poll::Pending };
+        *stage = Stage::Over;
+        Poll::Ready(got.map(|got| match got {
+            Got::Own(taken) => Lease::new(class, taken, *len),
+            Got::Other(lease) => lease,
+        }))
     }
 }
 

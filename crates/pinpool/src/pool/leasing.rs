@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 
 use super::{LeaseFuture, Pool};
-use crate::class::{ClassRef, Waiting};
+use crate::class::{ClassRef, Got, Waiting};
 use crate::clock;
 use crate::error::LeaseError;
 use crate::lease::Lease;
@@ -162,24 +162,32 @@ impl Pool {
         deadline: Option<Instant>,
     ) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
-        match self.find_or_wait(class, len, urgent)? {
-            Some(lease) => Ok(lease),
-            None => class.wait(urgent, since, deadline).map(|taken| Lease::new(class, taken, len)),
+        if let Some(lease) = self.find_or_wait(class, len, urgent)? {
+            return Ok(lease);
+        }
+        match class.wait(urgent, since, deadline, || self.spill(class, len))? {
+            Got::Own(taken) => Ok(Lease::new(class, taken, len)),
+            Got::Other(lease) => Ok(lease),
         }
     }
 
     /// A slot of a larger class, or a pageable buffer, for an empty class that may use one.
     fn stand_in(&self, class: ClassRef, len: usize) -> Option<Lease> {
-        let most = class.get().spill_bytes();
-        let larger = self.handle.classes[class.get().id().index() + 1..].iter();
-        let larger = larger.take_while(|other| other.get().slot_bytes() <= most);
-        for other in larger.filter(|other| class.get().scrubs_like(other.get())) {
+        // Those in line come first: the keeper tells them to look.
+        let spilled = if class.get().is_waited() { None } else { self.spill(class, len) };
+        spilled.or_else(|| class.try_pageable().map(|taken| Lease::new(class, taken, len)))
+    }
+
+    /// A slot of a larger class.
+    pub(super) fn spill(&self, class: ClassRef, len: usize) -> Option<Lease> {
+        let others = self.handle.classes.iter();
+        for other in others.filter(|other| class.get().may_spill_to(other.get())) {
             if let Ok(Some(taken)) = other.try_pinned(false) {
                 class.get().count_spill();
                 return Some(Lease::new(*other, taken, len));
             }
         }
-        class.try_pageable().map(|taken| Lease::new(class, taken, len))
+        None
     }
 
     /// One step of a task that wants a lease: the lease, or its place in line.

@@ -13,6 +13,7 @@ use crate::backend;
 use crate::class::{ClassRef, Making, Slots, shard_count};
 use crate::clock;
 use crate::error::Error;
+use crate::foreign::tell;
 use crate::keeper::Keeper;
 use crate::memory::limits::locked_now;
 use crate::memory::{BackendKind, Memlock, PageLock};
@@ -144,11 +145,15 @@ impl Pool {
     /// Who holds slots now: the longest first where the pool keeps track (`track_holders`). Forgotten
     /// leases are among them. Costs a look at every slot.
     pub fn holders(&self) -> Vec<Holder> {
+        // One moment for all, so that their order is that of their leases.
+        let now = clock::now();
         let mut holders: Vec<_> = self
             .handle
             .classes
             .iter()
-            .flat_map(|class| class.get().held().map(|held| Holder::new(class.get().name(), held)))
+            .flat_map(|class| {
+                class.get().held(now).map(|held| Holder::new(class.get().name(), held))
+            })
             .collect();
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.held));
         holders
@@ -381,7 +386,7 @@ fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared
 }
 
 fn announce(plan: &Plan, startup: &StartupReport) {
-    tracing::info!(
+    tell!(info,
         backend = %startup.backend,
         reason = startup.reason,
         bytes = plan.total_bytes,
@@ -391,10 +396,11 @@ fn announce(plan: &Plan, startup: &StartupReport) {
         "pool open"
     );
     for note in &plan.notes {
-        tracing::info!(note, "rounded");
+        tell!(info, note, "rounded");
     }
     if !startup.pinned && plan.pinned_bytes > 0 {
-        tracing::warn!(
+        tell!(
+            warn,
             "the pool is open but its memory is not locked: {}; raise the limit or accept page faults",
             Memlock::read()
         );

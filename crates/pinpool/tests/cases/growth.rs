@@ -284,8 +284,9 @@ fn growth_that_fails_is_tried_again_and_loses_no_waiter() {
         let (memory, faults) = Faulty::new(memory, Fault::nth(u64::MAX));
         let pool = builder().memory(memory).max_pinned(1 << 30).class_config(growing());
         let pool = pool.open().unwrap();
-        let held = take(&pool, 2);
+        // First: it grows ahead of need.
         faults.arm(Some(Fault::nth(1).of(step).persistent()));
+        let held = take(&pool, 2);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| pool.lease_timeout(SIZE, HANG).map(drop));
             let task = scope.spawn(|| block_on(pool.lease_async(SIZE)).map(drop));

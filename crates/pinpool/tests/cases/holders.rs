@@ -213,7 +213,7 @@ fn forgotten_leases_are_named() {
     let oldest = exhausted.oldest.unwrap();
     assert_eq!(oldest.tag().as_deref(), Some("decoder"));
     assert!(oldest.held >= Duration::from_millis(50));
-    assert!(error.to_string().contains("the oldest holder is 'decoder'"), "{error}");
+    assert!(error.to_string().contains("the oldest holder, 'decoder', has had slot"), "{error}");
     let names = |holders: Vec<pinpool::Holder>| -> Vec<_> {
         holders.into_iter().filter_map(|holder| holder.tag).map(|tag| tag.to_string()).collect()
     };

@@ -116,14 +116,58 @@ fn priority_goes_first() {
     assert_all_home(pool, &ledger);
 }
 
-/// Priority in a class without a reserve is no more than a plain lease.
+/// Priority needs no reserve to stand in front.
 #[test]
-fn priority_needs_no_reserve() {
+fn priority_goes_first_without_a_reserve() {
     let (pool, ledger) = reserved(1, 0);
     let held = pool.try_lease_priority(SIZE).unwrap();
     let error = pool.lease_priority_timeout(SIZE, Duration::from_millis(2)).unwrap_err();
     assert!(matches!(error, LeaseError::Timeout { .. }), "{error}");
-    drop(held);
+    let served = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for (place, urgent) in [false, false, true].into_iter().enumerate() {
+            let (pool, served) = (&pool, &served);
+            scope.spawn(move || {
+                let lease = if urgent { pool.lease_priority(SIZE) } else { pool.lease(SIZE) };
+                served.lock().unwrap().push(place);
+                drop(lease.unwrap());
+            });
+            until_in_line(pool, "frame", place + 1);
+        }
+        drop(held);
+    });
+    assert_eq!(served.into_inner().unwrap(), [2, 0, 1]);
+    assert_all_home(pool, &ledger);
+}
+
+/// Who waits for an empty class that may spill is told of a larger slot that comes free, thread and task
+/// alike, and nobody who comes later has it before.
+#[test]
+fn a_waiter_gets_a_larger_slot_that_comes_free() {
+    let classes = [ClassConfig::new("small", 64, 1).max_spill(4), ClassConfig::new("big", 256, 1)];
+    let (pool, ledger) = counted(classes);
+    for round in 1..=20 {
+        let small = pool.try_lease(64).unwrap();
+        let big = pool.try_lease(256).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| match round % 2 {
+                0 => pool.lease_timeout(64, HANG),
+                _ => block_on(pool.lease_async(64)),
+            });
+            until_in_line(&pool, "small", 1);
+            drop(big);
+            while !waiter.is_finished() {
+                // The waiter may have had it, and dropped nothing yet.
+                assert!(pool.try_lease(64).is_err(), "a newcomer passed the waiter");
+            }
+            let lease = waiter.join().unwrap().unwrap();
+            assert_eq!((lease.class_name().as_str(), lease.len()), ("big", 64));
+        });
+        drop(small);
+        assert_eq!(stats(&pool, "small").spilled_total, round);
+    }
+    let small = stats(&pool, "small");
+    assert_eq!((small.waits_total, small.timeouts_total, small.cancelled_total), (20, 0, 0));
     assert_all_home(pool, &ledger);
 }
 

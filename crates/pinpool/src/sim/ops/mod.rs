@@ -144,9 +144,11 @@ impl World {
         let left = shadow.ripe(reach, hands, then);
         assert_eq!(left, None, "I13: class {asked} is not empty");
         let most = shadow.class.get().spill_bytes();
+        // Those in line come first.
+        let waited = shadow.class.get().is_waited();
         for (number, larger) in self.classes.iter().enumerate().skip(asked + 1) {
             let alike = shadow.class.get().scrubs_like(larger.class.get());
-            if alike && larger.plan.slot_bytes <= most {
+            if alike && !waited && larger.plan.slot_bytes <= most {
                 let hands = larger.class.get().line().hands;
                 let left = larger.ripe(Reach::REGULAR, hands, then);
                 assert_eq!(left, None, "I13: class {number} could have helped class {asked}");
