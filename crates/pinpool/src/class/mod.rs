@@ -546,7 +546,7 @@ impl Class {
 
     /// What those may have who are not urgent, and those who are.
     pub(crate) fn reach(&self, urgent: bool) -> Reach {
-        Reach { reserve: urgent && self.reserve > 0, pageable: self.added.has_pageable() }
+        Reach { reserve: urgent, pageable: self.added.has_pageable() }
     }
 
     pub(crate) fn id(&self) -> ClassId {

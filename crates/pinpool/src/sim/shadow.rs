@@ -145,7 +145,7 @@ impl Shadow {
 
     /// What somebody may have who asks with or without priority.
     pub(super) fn reach(&self, urgent: bool) -> Reach {
-        let reserve = urgent && self.plan.reserve > 0;
+        let reserve = urgent;
         Reach { reserve, pageable: self.plan.pageable_max > 0 }
     }
 
