@@ -23,6 +23,8 @@
 //!   got to the next in line, under the lock.
 //! * **No deadlock within a class.** Only the first in line gathers slots, until it has all it wants.
 
+mod turns;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::task::Waker;
@@ -122,7 +124,7 @@ impl Handed {
             let _ = caught(|| drop(sleeper));
         });
         if !crate::seeded::bug("lost-wake") {
-            self.sleepers.into_iter().for_each(Sleeper::wake);
+            turns::wake_in_turn(self.sleepers);
         }
         self.homeless
     }
