@@ -305,7 +305,8 @@ impl Waiters {
         handed
     }
 
-    /// Closes the list and ends every wait.
+    /// Closes the list and ends every wait, those too that were served and whose owners have not fetched
+    /// it: a task that stalls, or was forgotten, must not keep the memory.
     ///
     /// `count` is told the free slots that were taken out, before a second closer can get past the
     /// lock. Its answer is returned, or `None` if the list was closed before.
@@ -318,6 +319,12 @@ impl Waiters {
         let counted = list.close().map(count);
         let mut handed = Handed::default();
         queue.dismiss(list, &Woken::Closed, |_| true, &mut handed);
+        for settled in queue.settled.values_mut() {
+            if let Woken::Slots(slots) = settled {
+                handed.homeless.append(slots);
+                *settled = Woken::Closed;
+            }
+        }
         (counted, handed)
     }
 }
