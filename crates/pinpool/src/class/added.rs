@@ -99,6 +99,12 @@ impl Added {
         self.bays.iter().filter_map(|bay| bay.out.still_out()).sum()
     }
 
+    /// Added slabs that are closed and have slots out.
+    pub(super) fn lasting(&self) -> usize {
+        let slabs = self.bays.iter().take(self.slabs());
+        slabs.filter(|bay| bay.out.still_out().is_some_and(|out| out > 0)).count()
+    }
+
     /// Some bay is open.
     pub(super) fn is_open(&self) -> bool {
         self.bays.iter().any(|bay| bay.out.still_out().is_none())
