@@ -329,15 +329,17 @@ impl ClassRef {
             bay.out.reopen(grow.by);
             class.list.open_bay(BayId::of_slab(number))
         });
+        let opened_now = u64::from(opened);
+        let count = class.added.counts.grown.fetch_add(opened_now, Ordering::Relaxed) + opened_now;
+        // Before the logger, which is foreign code, and may take its time or panic (I7).
+        self.settle_handed(handed);
         if opened {
-            let count = class.added.counts.grown.fetch_add(1, Ordering::Relaxed) + 1;
             tracing::info!(class = %class.name, slots = grow.by, count, "the class grew");
         } else {
             let slab = bay.slab.lock().take();
             drop(slab);
             bay.occupied.store(0, Ordering::Release);
         }
-        self.settle_handed(handed);
         Ok(())
     }
 
