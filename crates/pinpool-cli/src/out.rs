@@ -33,6 +33,8 @@ pub(crate) fn log_to_stderr(verbose: bool) {
     let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // A reader that goes away is no failure: without this the lines that cannot be written panic.
+        .log_internal_errors(false)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());
     // Fails only where a subscriber is set already, and `main` runs once.

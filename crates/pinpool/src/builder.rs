@@ -224,7 +224,8 @@ impl PoolBuilder {
         Plan::new(self.config()?)
     }
 
-    /// Opens the pool: everything is allocated and pinned now, nothing later.
+    /// Opens the pool: everything is allocated and pinned now, nothing later but what classes with
+    /// `on_empty = "grow"` or `"pageable"` add.
     ///
     /// # Errors
     ///

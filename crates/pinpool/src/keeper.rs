@@ -204,6 +204,7 @@ impl Rounds {
         if self.classes.iter().all(|class| class.get().is_done()) {
             // What came home last was not told of.
             self.look_for_leaks(clock::now());
+            self.shared.tell_closers();
             return Next::End;
         }
         let now = clock::now();

@@ -17,6 +17,11 @@
 //! ```
 //!
 //! * [`Pool`] opens from a [`PoolBuilder`] or a TOML file and gives [`Lease`]s.
+//! * Where every slot is out, [`Pool::lease_timeout`] and [`Pool::lease_async`] wait in one line, first come
+//!   first served; [`Pool::lease_many`] is all or none; [`OnEmpty`] lets a class fail, grow or lend
+//!   pageable memory instead, and [`Pool::trim`] gives back what is idle. [`Pool::holders`] says who has
+//!   the slots, [`Pool::close`] ends it all and reports what is left.
+//! * [`Scrub`] and [`ForkPolicy`] say what the next owner and a forked child see of a slot's bytes.
 //! * `Lease::upload` and `Lease::download` copy to and from a GPU. They give an [`InFlight`]: wait for
 //!   it, `.await` it, or drop it, which waits for nothing. The slot is handed out again when the host
 //!   has seen the copy complete, and no earlier.

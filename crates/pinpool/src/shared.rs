@@ -111,20 +111,32 @@ impl Shared {
         self.stuck_bytes.load(Ordering::Acquire)
     }
 
-    /// Waits until every slab was given back, or until `timeout`; returns how many were not.
-    pub(crate) fn wait_all_home(&self, timeout: Duration) -> usize {
+    /// Waits until every slab was given back, or all that ever will be, or until `timeout`; returns how
+    /// many were not. `lasting` tells how many stay for good, once that is known.
+    pub(crate) fn wait_all_home(
+        &self,
+        timeout: Duration,
+        lasting: impl Fn() -> Option<usize>,
+    ) -> usize {
         self.closers.fetch_add(1, Ordering::Relaxed);
         self.bell.ring();
         // A timeout past the end of the clock is no timeout.
         let deadline = clock::now().checked_add(timeout);
         let mut mapped = self.mapped.lock();
-        while mapped.slabs > 0 {
+        while mapped.slabs > 0 && lasting().is_none_or(|lasting| mapped.slabs > lasting) {
             if self.all_home.wait(&mut mapped, deadline) {
                 break;
             }
         }
         self.closers.fetch_sub(1, Ordering::Relaxed);
         mapped.slabs
+    }
+
+    /// Nothing is out any more but what never comes home: closers need not wait for that.
+    pub(crate) fn tell_closers(&self) {
+        // Taken once: a closer has looked before, and sleeps by now, or looks after.
+        drop(self.mapped.lock());
+        self.all_home.notify_all();
     }
 
     /// Somebody waits for a close to finish.

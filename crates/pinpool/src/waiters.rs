@@ -23,6 +23,8 @@
 //!   got to the next in line, under the lock.
 //! * **No deadlock within a class.** Only the first in line gathers slots, until it has all it wants.
 
+mod turns;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::task::Waker;
@@ -127,7 +129,7 @@ impl Handed {
             let _ = caught(|| drop(sleeper));
         });
         if !crate::seeded::bug("lost-wake") {
-            self.sleepers.into_iter().for_each(Sleeper::wake);
+            turns::wake_in_turn(self.sleepers);
         }
         self.homeless
     }
@@ -333,7 +335,8 @@ impl Waiters {
         handed
     }
 
-    /// Closes the list and ends every wait.
+    /// Closes the list and ends every wait, those too that were served and whose owners have not fetched
+    /// it: a task that stalls, or was forgotten, must not keep the memory.
     ///
     /// `count` is told the free slots that were taken out, before a second closer can get past the
     /// lock. Its answer is returned, or `None` if the list was closed before.
@@ -346,6 +349,12 @@ impl Waiters {
         let counted = list.close().map(count);
         let mut handed = Handed::default();
         queue.dismiss(list, &Woken::Closed, |_| true, &mut handed);
+        for settled in queue.settled.values_mut() {
+            if let Woken::Slots(slots) = settled {
+                handed.homeless.append(slots);
+                *settled = Woken::Closed;
+            }
+        }
         (counted, handed)
     }
 }

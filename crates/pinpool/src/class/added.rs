@@ -97,6 +97,12 @@ impl Added {
         self.bays.iter().filter_map(|bay| bay.out.still_out()).sum()
     }
 
+    /// Added slabs that are closed and have slots out.
+    pub(super) fn lasting(&self) -> usize {
+        let slabs = self.bays.iter().take(self.slabs());
+        slabs.filter(|bay| bay.out.still_out().is_some_and(|out| out > 0)).count()
+    }
+
     /// Some bay is open.
     pub(super) fn is_open(&self) -> bool {
         self.bays.iter().any(|bay| bay.out.still_out().is_none())
@@ -269,15 +275,17 @@ impl ClassRef {
             bay.out.reopen(grow.by);
             class.list.open_bay(BayId::of_slab(number))
         });
+        let opened_now = u64::from(opened);
+        let count = class.added.counts.grown.fetch_add(opened_now, Ordering::Relaxed) + opened_now;
+        // Before the logger, which is foreign code, and may take its time or panic (I7).
+        self.settle_handed(handed);
         if opened {
-            let count = class.added.counts.grown.fetch_add(1, Ordering::Relaxed) + 1;
             tell!(info, class = %class.name, slots = grow.by, count, "the class grew");
         } else {
             let slab = bay.slab.lock().take();
             drop(slab);
             bay.occupied.store(0, Ordering::Release);
         }
-        self.settle_handed(handed);
         Ok(())
     }
 

@@ -268,6 +268,14 @@ impl Class {
         !self.added.is_open() && out + self.added.still_out() <= self.quarantined()
     }
 
+    /// How many slabs of a closed class stay for good, once nothing can come home any more: those with
+    /// a quarantined slot, and the first one below them. Others may be about to be given back.
+    pub(crate) fn lasting_slabs(&self) -> Option<usize> {
+        let grown = self.added.lasting();
+        let first = self.lifetime.still_out()? > 0 || self.added.still_out() > 0;
+        self.is_done().then_some(grown + usize::from(first))
+    }
+
     /// The clock by which recordings on this class's slots are ordered.
     #[cfg(any(feature = "cuda", test))]
     pub(crate) fn recordings(&self) -> &Reclaim {

@@ -250,7 +250,7 @@ fn scenario(shape: Shape) {
     if !shape.fails {
         // The memory goes although nobody but the keeper asks any fence.
         drop(house);
-        assert_eq!(shared.wait_all_home(Duration::MAX), 0, "everything comes home");
+        assert_eq!(shared.wait_all_home(Duration::MAX, || None), 0, "everything comes home");
         join(lessees);
         join(vec![device, keeper]);
         assert_eq!(Arc::strong_count(&shared), 1, "the class is freed");
@@ -292,7 +292,7 @@ fn finish(house: Arc<House>, shared: &Arc<Shared>, keeper: thread::JoinHandle<()
     class.close();
     let left = usize::from(lost > 0);
     assert_eq!(
-        shared.wait_all_home(Duration::from_secs(1)).min(left),
+        shared.wait_all_home(Duration::from_secs(1), || None).min(left),
         left,
         "lost slots stay (I11)"
     );
@@ -300,7 +300,7 @@ fn finish(house: Arc<House>, shared: &Arc<Shared>, keeper: thread::JoinHandle<()
         assert!(shared.mapped_bytes() > 0, "the memory of lost slots stays mapped (I6)");
         class.get().lifetime.arrive().then(|| class.all_home());
     }
-    assert_eq!(shared.wait_all_home(Duration::MAX), 0);
+    assert_eq!(shared.wait_all_home(Duration::MAX, || None), 0);
     drop(house);
     keeper.join().expect("the model fails first");
     assert_eq!(Arc::strong_count(shared), 1, "the class is freed");

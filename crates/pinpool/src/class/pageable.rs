@@ -46,12 +46,16 @@ impl Class {
         true
     }
 
-    /// Frees the buffer of a pageable slot, which the caller owns.
-    fn unback(&self, place: usize) -> u64 {
-        let address = self.added.buffers[place].swap(0, Ordering::Relaxed);
+    /// Takes the buffer from a pageable slot, which the caller owns.
+    fn take_buffer(&self, place: usize) -> usize {
+        self.added.buffers[place].swap(0, Ordering::Relaxed)
+    }
+
+    /// Frees a buffer that was taken from its slot. Returns its bytes; 0 where there was none.
+    fn free_buffer(&self, address: usize) -> u64 {
         let start = std::ptr::with_exposed_provenance_mut::<u8>(address);
         let Some(block) = self.added.block().filter(|_| address != 0) else { return 0 };
-        // SAFETY: I2, the slot's owner took the address out; it came of `back` with this layout.
+        // SAFETY: I2, the slot's owner took the address out, once; it came of `back` with this layout.
         unsafe { dealloc(start, block) };
         self.added.buffer_bytes as u64
     }
@@ -59,7 +63,7 @@ impl Class {
     /// Frees all pageable buffers: every slot is home, or the class goes.
     pub(super) fn unback_all(&self) {
         (0..self.added.buffers.len()).for_each(|place| {
-            self.unback(place);
+            self.free_buffer(self.take_buffer(place));
         });
     }
 }
@@ -72,12 +76,14 @@ impl ClassRef {
         while let Some(slot) = class.list.pop_bay(class.list.pageable()) {
             taken.push(slot);
         }
-        let bytes = taken.iter().map(|slot| class.unback(class.place(*slot).1)).sum();
+        // Back at once: whoever leases meanwhile is refused. Freeing gives pages back to the system.
+        let unbacked: Vec<_> =
+            taken.iter().map(|slot| class.take_buffer(class.place(*slot).1)).collect();
         let mut handed = Handed::default();
         for slot in taken {
             handed.append(class.waiters.give(&class.list, slot));
         }
         self.settle_handed(handed);
-        bytes
+        unbacked.into_iter().map(|address| class.free_buffer(address)).sum()
     }
 }

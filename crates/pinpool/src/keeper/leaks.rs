@@ -1,17 +1,20 @@
 //! Leases that are held for too long: told once, and once more when they come back after all.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::class::{ClassRef, Held};
 use crate::foreign::tell;
+use crate::size_class::ClassId;
 use crate::tag::Tag;
 
 /// What was told so far.
 pub(super) struct Leaks {
     after: Duration,
     looked: Instant,
-    told: Vec<Told>,
+    /// By slot: a pool may have more of them than can be compared with each other.
+    told: HashMap<(ClassId, u32), Told>,
 }
 
 /// A lease that was reported and is not back.
@@ -25,7 +28,7 @@ struct Told {
 
 impl Leaks {
     pub(super) fn new(after: Duration, now: Instant) -> Self {
-        Self { after, looked: now, told: Vec::new() }
+        Self { after, looked: now, told: HashMap::new() }
     }
 
     /// How often to look: late by a quarter at the most.
@@ -40,7 +43,7 @@ impl Leaks {
             return;
         }
         self.looked = now;
-        self.told.retain(|told| {
+        self.told.retain(|_, told| {
             let held = told.class.get().is_held(told.slot, told.lease);
             if !held {
                 told.returned(now);
@@ -56,10 +59,8 @@ impl Leaks {
 
     fn report(&mut self, class: ClassRef, held: Held, now: Instant) {
         let Some(age) = held.age.filter(|age| *age >= self.after) else { return };
-        let known = |told: &Told| {
-            told.slot == held.slot && told.lease == held.lease && told.class.is(class)
-        };
-        if self.told.iter().any(known) {
+        let place = (class.get().id(), held.slot);
+        if self.told.get(&place).is_some_and(|told| told.lease == held.lease) {
             return;
         }
         let (name, tag) = (class.get().name(), Tag::name(held.tag));
@@ -70,7 +71,11 @@ impl Leaks {
             "a lease is held for longer than leak_after"
         );
         let since = now.checked_sub(age).unwrap_or(now);
-        self.told.push(Told { class, slot: held.slot, lease: held.lease, tag, since });
+        let told = Told { class, slot: held.slot, lease: held.lease, tag, since };
+        // Whose slot it was before came back since this look began.
+        if let Some(before) = self.told.insert(place, told) {
+            before.returned(now);
+        }
     }
 }
 

@@ -63,6 +63,7 @@ impl Plan {
             .collect::<Result<Vec<_>, _>>()?;
         classes.sort_by_key(|class| class.slot_bytes);
         refuse_duplicates(&classes)?;
+        note_vain_spills(&classes, &mut notes);
         let total_bytes = classes
             .iter()
             .try_fold(0u64, |sum, class| sum.checked_add(class.slab_bytes as u64))
@@ -90,6 +91,21 @@ impl Plan {
     /// Bytes that no configured byte uses, over all slabs.
     pub fn waste_bytes(&self) -> u64 {
         self.classes.iter().map(|class| class.waste_bytes as u64).sum()
+    }
+}
+
+/// A spill that finds no class is no mistake, but no help either.
+fn note_vain_spills(classes: &[ClassPlan], notes: &mut Vec<String>) {
+    for (rank, class) in classes.iter().enumerate().filter(|(_, class)| class.max_spill > 1) {
+        let most = class.slot_bytes.saturating_mul(class.max_spill as usize);
+        let mut larger = classes[rank + 1..].iter().filter(|larger| larger.slot_bytes <= most);
+        if !larger.any(|larger| larger.scrub == class.scrub) {
+            notes.push(format!(
+                "class '{}': max_spill {} has no effect: no larger class of up to {most} bytes scrubs \
+                 as it does",
+                class.name, class.max_spill
+            ));
+        }
     }
 }
 

@@ -31,8 +31,9 @@ pub use lease_future::LeaseFuture;
 
 /// A pool of pinned host memory. Cloning it copies a pointer; the clones are one pool.
 ///
-/// Everything is allocated and pinned when the pool opens. From then on leasing and returning make
-/// no system call, no allocation and take no lock. The pool closes when its last clone is dropped;
+/// Everything is allocated and pinned when the pool opens, but for what classes with `on_empty = "grow"` or
+/// `"pageable"` add. From then on leasing and returning make no system call, no allocation and take no
+/// lock, unless somebody waits. The pool closes when its last clone is dropped, which waits for nothing;
 /// leases stay valid, and each class's memory is unpinned when its last slot comes home.
 #[derive(Clone)]
 pub struct Pool {
@@ -233,7 +234,11 @@ impl Pool {
 
     /// Closes the pool for all its clones: waiters wake with [`LeaseError::Closed`](crate::LeaseError::Closed), no lease
     /// succeeds any more, live leases stay valid. Waits up to `timeout` for them and for work in flight,
-    /// and for the memory to be given back, then reports what is still out. May be called again.
+    /// and for the memory to be given back, then reports what is still out. Nobody waits for quarantined
+    /// slots, which never come home. May be called again.
+    ///
+    /// A slot that was handed to a task which has not fetched it yet is taken back: the task is told
+    /// [`LeaseError::Closed`](crate::LeaseError::Closed).
     ///
     /// Once everything is home the pool's background thread has ended, too, unless a fence or a waker of
     /// the caller's keeps it busy. In a forked child this does nothing: the pool is the parent's.
@@ -282,7 +287,9 @@ impl Handle {
         for class in self.classes.iter().rev() {
             class.close();
         }
-        let slabs_left = self.shared.wait_all_home(timeout);
+        // A quarantined slot never comes home: nobody waits for it, nor for its slab.
+        let lasting = || self.classes.iter().map(|class| class.get().lasting_slabs()).sum();
+        let slabs_left = self.shared.wait_all_home(timeout, lasting);
         if self.classes.iter().all(|class| class.get().is_done()) {
             // It ends at once, unless it runs foreign code.
             let until = now.checked_add(timeout.max(JOIN_WAIT));

@@ -71,8 +71,7 @@ impl World {
         let mut first = (true, u64::MAX);
         let mut last = (false, 0);
         for task in self.tasks.iter_mut().filter(|task| task.class == at) {
-            let urgent = task.urgent;
-            let rank = (!urgent, task.place);
+            let rank = (!task.urgent, task.place);
             match task.bell.count() {
                 0 => {
                     waiting += 1;
