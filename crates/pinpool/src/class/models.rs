@@ -14,7 +14,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedul
 use shuttle::{Config, Runner, thread};
 
 use super::counts::Census;
-use super::{ClassRef, Making, Slots, Taken};
+use super::{ClassRef, Got, Making, Slots, Taken};
 use crate::config::{OnEmpty, Scrub, Threads};
 use crate::error::LeaseError;
 use crate::free_list::FreeList;
@@ -312,8 +312,13 @@ fn keep(class: ClassRef, shared: &Shared) {
         class.reclaim();
         class.wash(usize::MAX);
         class.grow_if_wanted(Instant::now());
-        if pick(4) == 0 {
-            class.trim(Instant::now(), true);
+        match pick(8) {
+            0 | 1 => {
+                class.trim(Instant::now(), true);
+            }
+            // There is nothing elsewhere.
+            2 => class.get().nudge(),
+            _ => {}
         }
         shared.wakers.pass(|fence| shared.recycle(fence));
         if class.get().is_done() {
@@ -393,8 +398,12 @@ impl House {
             Err(settled) => return settled,
         };
         loop {
-            match waiting.poll(&waker) {
-                Some(settled) => return settled,
+            match waiting.poll(&waker, || None) {
+                Some(settled) => {
+                    return settled.map(|got| match got {
+                        Got::Own(taken) | Got::Other(taken) => taken,
+                    });
+                }
                 None if gives_up => {
                     if pick(2) == 0 {
                         waiting.leave();
