@@ -7,8 +7,7 @@
 #
 # Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
 # gpu-tests.txt, benches.txt (the Criterion benches, then the examples), log.txt. With `processors`,
-# for which the GPU is of no use, three: waiting.json, soak-night.txt, log.txt. Every step is
-# bounded; all steps of one run together take less than ten minutes. A failing step does not stop the
+# for which the GPU is of no use, two: waiting.json, log.txt. Every step is bounded; all steps of one run together take less than ten minutes. A failing step does not stop the
 # others, but the status is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
@@ -136,16 +135,10 @@ waiting() {
     within 240 "$here/pinpool" bench waiting --json "$out/waiting.json"
 }
 
-# A month of leases (scripts/soak --night), with a thread on each processor.
-soak() {
-    within 400 "$here/soak" --leases 3700000000 --threads "$(nproc)" | tee "$out/soak-night.txt"
-}
-
 on_processors() {
     step 'machine' machine
     step 'touch memory' touch_memory
     step 'waiting in line' waiting
-    step 'soak' soak
     steps_verdict
 }
 
