@@ -198,9 +198,7 @@ impl Class {
         let first = self.list.slots_of(bay).start;
         (bay.slab().unwrap_or(0), (slot - first) as usize)
     }
-}
 
-impl Class {
     /// The cap has room for one more slab.
     pub(super) fn may_pin_more(&self) -> bool {
         let pinned = self.added.grow.filter(|_| self.pins && self.locked);
@@ -275,17 +273,17 @@ impl ClassRef {
             bay.out.reopen(grow.by);
             class.list.open_bay(BayId::of_slab(number))
         });
-        let opened_now = u64::from(opened);
-        let count = class.added.counts.grown.fetch_add(opened_now, Ordering::Relaxed) + opened_now;
-        // Before the logger, which is foreign code, and may take its time or panic (I7).
-        self.settle_handed(handed);
-        if opened {
-            tell!(info, class = %class.name, slots = grow.by, count, "the class grew");
-        } else {
+        if !opened {
+            self.settle_handed(handed);
             let slab = bay.slab.lock().take();
             drop(slab);
             bay.occupied.store(0, Ordering::Release);
+            return Ok(());
         }
+        let count = class.added.counts.grown.fetch_add(1, Ordering::Relaxed) + 1;
+        // Before the logger, which is foreign code, and may take its time or panic (I7).
+        self.settle_handed(handed);
+        tell!(info, class = %class.name, slots = grow.by, count, "the class grew");
         Ok(())
     }
 

@@ -133,8 +133,7 @@ impl ClassRef {
                         break woken;
                     }
                     if let Some(other) = look() {
-                        self.settle_handed(class.waiters.leave(&class.list, ticket));
-                        class.counters.waited(clock::elapsed(since));
+                        self.leave_served(ticket, since);
                         return Ok(Got::Other(other));
                     }
                 },
@@ -220,6 +219,13 @@ impl ClassRef {
         Some(settled)
     }
 
+    /// Leaves the line with something from elsewhere.
+    fn leave_served(self, ticket: Ticket, since: Instant) {
+        let class = self.get();
+        self.settle_handed(class.waiters.leave(&class.list, ticket));
+        class.counters.waited(clock::elapsed(since));
+    }
+
     /// Makes handed slots the caller's own; all or none.
     fn adopt_all(self, slots: Vec<u32>) -> Result<Vec<Taken>, Unfit> {
         let mut taken = Vec::with_capacity(slots.len());
@@ -267,8 +273,7 @@ impl Waiting {
         let woken = class.waiters.poll(self.ticket, waker)?;
         if woken == Woken::Look {
             let other = look()?;
-            self.class.settle_handed(class.waiters.leave(&class.list, self.ticket));
-            class.counters.waited(clock::elapsed(self.since));
+            self.class.leave_served(self.ticket, self.since);
             return Some(Ok(Got::Other(other)));
         }
         if let Some(settled) = self.class.settle_wait(woken, self.since) {

@@ -131,7 +131,7 @@ impl Pool {
 
     /// A lease of the class, or what stands in for one, if there is any.
     fn find(&self, class: ClassRef, len: usize, urgent: bool) -> Result<Option<Lease>, LeaseError> {
-        match class.try_pinned(urgent)? {
+        match class.try_further(urgent)? {
             Some(taken) => Ok(Some(Lease::new(class, taken, len))),
             None => Ok(self.stand_in(class, len)),
         }
