@@ -15,6 +15,7 @@
 //! ```
 
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,17 @@ pub fn finish(mut command: Command, limit: Duration) -> Output {
     let named = String::from_utf8_lossy(&output.stdout).contains("running 1 test\n");
     assert!(named || !output.status.success(), "no such test: {}", describe(&output));
     output
+}
+
+/// Runs `test` in one child for each value of `variable`, and holds it against the signal that must end
+/// it; with none it succeeds. Panics otherwise.
+pub fn assert_ends(test: &str, variable: &str, ends: &[(&str, Option<i32>)]) {
+    for (value, signal) in ends {
+        let output = finish(command(test, &[(variable, value)]), Duration::from_secs(60));
+        let said = describe(&output);
+        assert_eq!(output.status.signal(), *signal, "{value}: {said}");
+        assert_eq!(output.status.success(), signal.is_none(), "{value}: {said}");
+    }
 }
 
 /// A child's end and everything it printed, for messages.

@@ -14,7 +14,6 @@
 mod ordinary;
 
 use std::future::Future;
-use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -294,17 +293,9 @@ fn a_step_over_either_end_of_a_slab_is_a_fault() {
     const NAME: &str = "a_step_over_either_end_of_a_slab_is_a_fault";
     const AT: &str = "PINPOOL_TEST_TOUCH";
     if !child::in_child() {
-        for (at, signal) in [
-            ("first", None),
-            ("last", None),
-            ("before", Some(libc::SIGSEGV)),
-            ("behind", Some(libc::SIGSEGV)),
-        ] {
-            let output = child::finish(child::command(NAME, &[(AT, at)]), Duration::from_secs(60));
-            let said = child::describe(&output);
-            assert_eq!(output.status.signal(), signal, "{at}: {said}");
-            assert_eq!(output.status.success(), signal.is_none(), "{at}: {said}");
-        }
+        let fault = Some(libc::SIGSEGV);
+        let ends = [("first", None), ("last", None), ("before", fault), ("behind", fault)];
+        child::assert_ends(NAME, AT, &ends);
         return;
     }
     let builder = Pool::builder().env(false).backend(BackendChoice::Host).lock(LockMode::Try);

@@ -19,8 +19,8 @@ use std::task::{Context, Waker};
 use pinpool::{Lease, LeaseError, LeaseFuture, ManualFence, Pool, SharedLease};
 use pinpool_testkit::proc;
 use pinpool_testkit::sampler::Sampler;
-use pinpool_testkit::scripted::{Ledger, counted_pool as pool};
-use pinpool_testkit::soon::{HANG, until};
+use pinpool_testkit::scripted::{assert_all_home, counted_pool as pool};
+use pinpool_testkit::soon::until;
 use pinpool_testkit::stamp;
 
 const SIZE: usize = 512;
@@ -32,20 +32,6 @@ const EACH: usize = 2;
 const LIVES: usize = 50_000;
 /// Lives after which all is as it stays.
 const WARM: usize = 5_000;
-
-/// Every slot can be leased, the counts balance, and closing leaves nothing.
-fn assert_all_home(pool: Pool, ledger: &Ledger) {
-    for class in pool.stats().classes {
-        assert_eq!((class.free, class.leased), (class.slots, 0), "{class:?}");
-        assert_eq!(class.stale_returns_total, 0, "{class:?}");
-        let held: Vec<_> = (0..class.slots).map(|_| pool.try_lease(class.size).unwrap()).collect();
-        assert!(matches!(pool.try_lease(class.size), Err(LeaseError::Exhausted(_))));
-        drop(held);
-    }
-    assert!(pool.close(HANG).is_complete());
-    drop(pool);
-    ledger.assert_clean();
-}
 
 /// What a thread keeps until after its end. Its destructor leases once more.
 #[derive(Default)]

@@ -16,22 +16,8 @@ use std::time::{Duration, Instant};
 
 use pinpool::{Lease, LeaseError, ManualFence, Pool};
 use pinpool_testkit::proc;
-use pinpool_testkit::scripted::{Ledger, counted_pool as pool};
+use pinpool_testkit::scripted::{assert_all_home, counted_pool as pool};
 use pinpool_testkit::stamp;
-
-/// Every slot came home: all can be leased again, the counts balance, and closing leaves nothing.
-fn assert_all_home(pool: Pool, ledger: &Ledger) {
-    for class in pool.stats().classes {
-        assert_eq!((class.free, class.leased), (class.slots, 0), "{class:?}");
-        assert_eq!(class.stale_returns_total, 0, "{class:?}");
-        let held: Vec<_> = (0..class.slots).map(|_| pool.try_lease(class.size).unwrap()).collect();
-        assert!(matches!(pool.try_lease(class.size), Err(LeaseError::Exhausted(_))));
-        drop(held);
-    }
-    assert!(pool.close(HANG).is_complete());
-    drop(pool);
-    ledger.assert_clean();
-}
 
 /// Waits for a slot that is sure to be returned soon. A waiter that nobody wakes finds the slot by its
 /// last look, at the end of its time: that is too late.

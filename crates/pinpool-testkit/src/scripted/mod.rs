@@ -16,7 +16,9 @@ pub use faulty::{Fault, FaultLog, Faulty};
 pub use ledger::Ledger;
 pub use limited::Limited;
 
-use pinpool::{Heap, MemoryStep, Pool};
+use pinpool::{Heap, LeaseError, MemoryStep, Pool};
+
+use crate::soon::HANG;
 
 /// The steps that a pool calls and that can fail, in the order of a slab's life.
 pub const STEPS: [MemoryStep; 5] = [
@@ -36,6 +38,21 @@ pub fn counted_pool(classes: &[(&str, usize, usize)]) -> (Pool, Ledger) {
         builder = builder.class(name, *size, *count);
     }
     (builder.open().expect("a pool on the heap opens"), ledger)
+}
+
+/// Ends a pool whose slots all came home: each can be leased again, the counts balance, and closing leaves
+/// nothing.
+pub fn assert_all_home(pool: Pool, ledger: &Ledger) {
+    for class in pool.stats().classes {
+        assert_eq!((class.free, class.leased), (class.slots, 0), "{class:?}");
+        assert_eq!(class.stale_returns_total, 0, "{class:?}");
+        let held: Vec<_> = (0..class.slots).map(|_| pool.try_lease(class.size).unwrap()).collect();
+        assert!(matches!(pool.try_lease(class.size), Err(LeaseError::Exhausted(_))));
+        drop(held);
+    }
+    assert!(pool.close(HANG).is_complete());
+    drop(pool);
+    ledger.assert_clean();
 }
 
 /// A step's place in [`STEPS`]; `Advise` happens inside `reserve`.

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
-
 use pinpool_testkit::child;
 use pinpool_testkit::fork::in_fork;
 
@@ -85,17 +82,9 @@ fn a_step_over_either_end_is_a_fault() {
     const NAME: &str = "memory::mapping::tests::a_step_over_either_end_is_a_fault";
     const AT: &str = "PINPOOL_TEST_TOUCH";
     if !child::in_child() {
-        for (at, signal) in [
-            ("first", None),
-            ("last", None),
-            ("before", Some(libc::SIGSEGV)),
-            ("behind", Some(libc::SIGSEGV)),
-        ] {
-            let output = child::finish(child::command(NAME, &[(AT, at)]), Duration::from_secs(60));
-            let said = child::describe(&output);
-            assert_eq!(output.status.signal(), signal, "{at}: {said}");
-            assert_eq!(output.status.success(), signal.is_none(), "{at}: {said}");
-        }
+        let fault = Some(libc::SIGSEGV);
+        let ends = [("first", None), ("last", None), ("before", fault), ("behind", fault)];
+        child::assert_ends(NAME, AT, &ends);
         return;
     }
     let (_, region) = region(GUARDED);
