@@ -107,7 +107,7 @@ impl Pool {
             times,
             total: clock::elapsed(began),
         };
-        let sizes = plan.classes.iter().map(|class| class.slot_bytes).collect();
+        let sizes: Vec<_> = plan.classes.iter().map(|class| class.slot_bytes).collect();
         let classes: Box<[ClassRef]> = plan
             .classes
             .iter()
@@ -130,7 +130,7 @@ impl Pool {
             Error::Keeper(error)
         })?;
         announce(&plan, &startup);
-        let (sizes, keeper) = (SizeTable::new(sizes), Some(keeper));
+        let (sizes, keeper) = (SizeTable::new(&sizes), Some(keeper));
         Ok(Self {
             handle: Arc::new(Handle { home, sizes, classes, shared, plan, startup, keeper }),
         })
