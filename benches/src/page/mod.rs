@@ -1,6 +1,7 @@
 //! The performance page and the README's table: read the committed results, write or check.
 
 mod in_flight;
+mod instructions;
 mod render;
 mod waiting;
 
@@ -61,9 +62,10 @@ pub fn pages(root: &Path) -> Result<Vec<Page>, String> {
     let results = load(root)?;
     let readme = read(root, README)?;
     let wanted = splice(&readme, &render::readme_block(&results))?;
-    let performance = fs::read_to_string(root.join(PERFORMANCE)).ok();
+    let found = fs::read_to_string(root.join(PERFORMANCE)).ok();
+    let counted = instructions::section(&read(root, instructions::PATH)?)?;
     Ok(vec![
-        Page { path: PERFORMANCE, wanted: render::performance(&results), found: performance },
+        Page { path: PERFORMANCE, wanted: render::performance(&results) + &counted, found },
         Page { path: README, wanted, found: Some(readme) },
     ])
 }
@@ -152,6 +154,7 @@ mod tests {
         put("results/h200/frames-4k-rgb.json", &frames);
         put("results/h200/copy.json", &copy);
         put("results/host/frames-1080p-rgb.json", &frames);
+        put(instructions::PATH, instructions::tests::COUNTED);
         put("README.md", &format!("# x\n\n{BEGIN}\nold\n{END}\n\nrest\n"));
         root
     }
