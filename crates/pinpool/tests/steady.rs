@@ -16,6 +16,10 @@ mod copies;
 mod counting;
 #[path = "steady/gate.rs"]
 mod gate;
+#[path = "steady/pairs.rs"]
+mod pairs;
+#[path = "steady/states.rs"]
+mod states;
 mod support;
 
 use std::future::Future;
@@ -23,77 +27,32 @@ use std::os::unix::process::ExitStatusExt;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use pinpool::{BackendChoice, Lease, ManualFence, Pool, PoolBuilder, Tag};
+use pinpool::{BackendChoice, Lease, ManualFence, Pool, PoolBuilder};
 use pinpool_testkit::{child, proc};
 
 use counting::{Thread, allocations};
 
-/// Leases and drops per class and scenario.
+/// Leases and drops per class and state.
 const CYCLES: usize = 1_000_000;
-/// Before anything is counted: each slot once, each thread-local once, each vector to its size.
+/// Before anything is counted: each slot once, each thread-local once, each vector to its size, and whatever
+/// a thread earns by leasing often.
 const WARM: usize = 10_000;
 /// Slots of each class.
 const SLOTS: usize = 4;
 /// Bytes leased: one class each.
 const SIZES: [usize; 2] = [64, 8192];
-/// Set in a child in whose cycles a system call is planted.
+/// Set in a child in whose cycles a system call is planted, to where.
 const PLANTED: &str = "STEADY_PLANTED_CALL";
 
 fn builder() -> PoolBuilder {
-    let [small, large] = SIZES;
-    Pool::builder()
-        .env(false)
-        .backend(BackendChoice::Host)
-        .lock(proc::lock_mode_for((small + large) * SLOTS))
-        .class("small", small, SLOTS)
-        .class("large", large, SLOTS)
+    builder_of(&SIZES, SLOTS)
 }
 
-/// Cycles on one class. They report instead of panicking: a panic makes system calls.
-type Cycles = fn(&Pool, usize, Tag, usize) -> Result<(), &'static str>;
-
-const PLAIN: [(&str, Cycles); 3] = [
-    ("one slot warm", one_slot_warm),
-    ("emptied and refilled", emptied_and_refilled),
-    ("tagged", tagged),
-];
-
-fn one_slot_warm(pool: &Pool, bytes: usize, _: Tag, cycles: usize) -> Result<(), &'static str> {
-    for round in 0..cycles {
-        let mut lease = pool.try_lease(bytes).map_err(|_| "no slot")?;
-        lease.as_mut_slice()[0] = low_byte(round);
-    }
-    Ok(())
-}
-
-/// Takes the class empty, asks once more in vain, and gives all back.
-fn emptied_and_refilled(
-    pool: &Pool,
-    bytes: usize,
-    _: Tag,
-    cycles: usize,
-) -> Result<(), &'static str> {
-    for round in 0..cycles / SLOTS {
-        let mut held = [const { None::<Lease> }; SLOTS];
-        for place in &mut held {
-            let mut lease = pool.try_lease(bytes).map_err(|_| "no slot")?;
-            lease.as_mut_slice()[0] = low_byte(round);
-            *place = Some(lease);
-        }
-        if pool.try_lease(bytes).is_ok() {
-            return Err("one slot too many");
-        }
-    }
-    Ok(())
-}
-
-fn tagged(pool: &Pool, bytes: usize, tag: Tag, cycles: usize) -> Result<(), &'static str> {
-    for round in 0..cycles {
-        let mut lease = pool.try_lease(bytes).map_err(|_| "no slot")?;
-        lease.set_tag(tag);
-        lease.as_mut_slice()[0] = low_byte(round);
-    }
-    Ok(())
+/// One class of each size.
+fn builder_of(sizes: &[usize], slots: usize) -> PoolBuilder {
+    let lock = proc::lock_mode_for(sizes.iter().sum::<usize>() * slots);
+    let builder = Pool::builder().env(false).backend(BackendChoice::Host).lock(lock);
+    sizes.iter().fold(builder, |builder, size| builder.class(&format!("of-{size}"), *size, slots))
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "any byte will do")]
@@ -101,25 +60,17 @@ fn low_byte(round: usize) -> u8 {
     round as u8
 }
 
-/// All plain scenarios on all classes.
-fn plain(pool: &Pool, tag: Tag, cycles: usize) -> Result<(), &'static str> {
-    for (_, run) in PLAIN {
-        for bytes in SIZES {
-            run(pool, bytes, tag, cycles)?;
-        }
-    }
-    Ok(())
-}
-
 #[test]
 fn plain_cycles_make_no_system_call() {
     support::alone("plain_cycles_make_no_system_call", &[], || {
-        let pool = builder().open().unwrap();
-        let tag = pool.tag("decoder");
-        plain(&pool, tag, WARM).unwrap();
+        let readied: Vec<_> = states::all().collect();
         let planted = std::env::var_os(PLANTED).is_some();
         gate::run(&[], || {
-            plain(&pool, tag, CYCLES)?;
+            for ready in &readied {
+                // The last one that is named is the one that was killed.
+                gate::say(&ready.name);
+                ready.run(CYCLES)?;
+            }
             if planted {
                 // SAFETY: asks for a number.
                 unsafe { libc::getppid() };
@@ -132,7 +83,12 @@ fn plain_cycles_make_no_system_call() {
 /// The gate can fail: the same cycles with one system call among them end in SIGSYS.
 #[test]
 fn a_planted_system_call_is_killed() {
-    let command = child::command("plain_cycles_make_no_system_call", &[(PLANTED, "1")]);
+    assert_killed("plain_cycles_make_no_system_call", "1");
+}
+
+/// The test ends in SIGSYS in a child where a call is planted.
+fn assert_killed(test: &str, planted: &str) {
+    let command = child::command(test, &[(PLANTED, planted)]);
     let output = child::finish(command, Duration::from_secs(300));
     assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{}", child::describe(&output));
 }
@@ -140,21 +96,16 @@ fn a_planted_system_call_is_killed() {
 #[test]
 fn plain_cycles_allocate_nothing_fault_on_nothing_and_never_sleep() {
     support::alone("plain_cycles_allocate_nothing_fault_on_nothing_and_never_sleep", &[], || {
-        let pool = builder().open().unwrap();
-        let tag = pool.tag("decoder");
-        plain(&pool, tag, WARM).unwrap();
-        for (name, run) in PLAIN {
-            for bytes in SIZES {
-                // The kernel may take a page away for a moment on its own account, to move it or to
-                // see who uses it: what the cycles cost, they cost every time.
-                let quiet = (0..3).any(|_| {
-                    let (before, allocated) = (Thread::now(), allocations());
-                    run(&pool, bytes, tag, CYCLES).unwrap();
-                    assert_eq!(allocations() - allocated, 0, "{name}, {bytes} bytes");
-                    Thread::now() == before
-                });
-                assert!(quiet, "{name}, {bytes} bytes: it faults or sleeps");
-            }
+        for ready in states::all() {
+            // The kernel may take a page away for a moment on its own account, to move it or to
+            // see who uses it: what the cycles cost, they cost every time.
+            let quiet = (0..3).any(|_| {
+                let (before, allocated) = (Thread::now(), allocations());
+                ready.run(CYCLES).unwrap();
+                assert_eq!(allocations() - allocated, 0, "{}", ready.name);
+                Thread::now() == before
+            });
+            assert!(quiet, "it faults or sleeps: {}", ready.name);
         }
     });
 }

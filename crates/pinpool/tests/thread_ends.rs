@@ -32,6 +32,8 @@ const EACH: usize = 2;
 const LIVES: usize = 50_000;
 /// Lives after which all is as it stays.
 const WARM: usize = 5_000;
+/// Leases after which a thread has whatever is given to those that lease often.
+const OFTEN: usize = 2_000;
 
 /// What a thread keeps until after its end. Its destructor leases once more.
 #[derive(Default)]
@@ -68,6 +70,9 @@ fn live(pool: &Pool, life: usize, fence: &ManualFence) {
     // is gone before the kept leases in even lives, and there in odd ones.
     if life.is_multiple_of(2) {
         KEPT.with_borrow_mut(|kept| kept.pool = None);
+    }
+    if life.is_multiple_of(7) {
+        lease_often(pool);
     }
     let held = (lease(), lease());
     match life / 2 % 5 {
@@ -181,7 +186,48 @@ fn tasks_of_a_thread_that_ends_leave_the_line() {
     assert_all_home(pool, &ledger);
 }
 
+/// Leases often, [`EACH`] at a time.
+fn lease_often(pool: &Pool) {
+    for _ in 0..OFTEN / EACH {
+        let held = (pool.try_lease(SIZE).unwrap(), pool.try_lease(SIZE).unwrap());
+        assert_ne!(held.0.slot(), held.1.slot());
+    }
+}
+
+/// Kind of fault: a buffer that is dropped while thread-locals are destroyed meets a cache that is gone.
+///
+/// What keeps the lease is registered before the thread first leases and so destroyed last, after anything that
+/// the pool may keep for a thread; in every other life the other way round.
+///
+/// Case thread-1.
+#[test]
+fn a_lease_outlives_what_the_pool_keeps_for_its_thread() {
+    let (pool, ledger) = pool(&[("frame", SIZE, 4)]);
+    for life in 0..1000 {
+        let user = pool.clone();
+        let ended = std::thread::spawn(move || {
+            if life % 2 == 0 {
+                KEPT.with_borrow_mut(|kept| kept.pool = None);
+            }
+            lease_often(&user);
+            let leases = [user.try_lease(SIZE).unwrap(), user.try_lease(SIZE).unwrap()];
+            KEPT.with_borrow_mut(|kept| {
+                kept.leases.extend(leases);
+                kept.pool = Some(user);
+            });
+        });
+        ended.join().expect("the thread ends well");
+        // All are anybody's at once, those that the thread had free as well.
+        let held: Vec<_> = (0..4).map(|_| pool.try_lease(SIZE).unwrap()).collect();
+        assert!(matches!(pool.try_lease(SIZE), Err(LeaseError::Exhausted(_))));
+        drop(held);
+    }
+    assert_all_home(pool, &ledger);
+}
+
 /// A lease belongs to no thread: another one writes to it long after its maker has ended.
+///
+/// Case thread-3.
 #[test]
 fn a_lease_outlives_the_thread_that_made_it() {
     let (pool, ledger) = pool(&[("frame", SIZE, 4)]);
@@ -190,6 +236,9 @@ fn a_lease_outlives_the_thread_that_made_it() {
         let maker = {
             let (pool, send) = (pool.clone(), send.clone());
             std::thread::spawn(move || {
+                if round % 2 == 0 {
+                    lease_often(&pool);
+                }
                 let mut lease = pool.try_lease(SIZE).unwrap();
                 stamp::write_slot(&mut lease, round);
                 send.send(lease).unwrap();
@@ -222,16 +271,22 @@ fn a_lease_outlives_the_thread_that_made_it() {
     assert_all_home(pool, &ledger);
 }
 
-/// Slots that went home to threads which ended are found by the one thread that is left (I13).
+/// Slots that went home to threads which ended are found by the one thread that is left (I13): threads that
+/// leased once, and threads that leased often.
+///
+/// Case thread-2.
 #[test]
 fn slots_of_dead_threads_are_found() {
     let (pool, ledger) = pool(&[("frame", SIZE, ALIVE)]);
-    for _ in 0..200 {
+    for round in 0..200 {
         let all_hold = Arc::new(Barrier::new(ALIVE / EACH));
         let threads: Vec<_> = (0..ALIVE / EACH)
             .map(|_| {
                 let (pool, all_hold) = (pool.clone(), Arc::clone(&all_hold));
                 std::thread::spawn(move || {
+                    if round % 2 == 0 {
+                        lease_often(&pool);
+                    }
                     let held = (pool.try_lease(SIZE).unwrap(), pool.try_lease(SIZE).unwrap());
                     all_hold.wait();
                     drop(held);

@@ -15,6 +15,7 @@ mod growth;
 mod growth_fails;
 mod holders;
 mod in_flight;
+mod latency;
 mod log;
 mod many;
 mod memory;
