@@ -11,6 +11,7 @@ mod support;
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
@@ -152,6 +153,39 @@ fn a_storm_of_threads_leaves_nothing() {
         assert!(sampler.stop() > 100);
         assert_all_home(pool, &ledger);
     });
+}
+
+/// Hundreds of threads that live at the same time, more than a pool could keep anything for, all lease often and
+/// hold their slots at the end together; then the one thread that is left finds all slots.
+#[test]
+fn hundreds_of_threads_lease_often() {
+    const CROWD: usize = 400;
+    let (pool, ledger) = pool(&[("frame", SIZE, CROWD * EACH)]);
+    let together = Arc::new(Barrier::new(CROWD));
+    let threads: Vec<_> = (0..CROWD)
+        .map(|thread| {
+            let (pool, together) = (pool.clone(), Arc::clone(&together));
+            std::thread::spawn(move || {
+                together.wait();
+                // Whoever panics must not keep the others waiting.
+                let held = catch_unwind(AssertUnwindSafe(|| {
+                    lease_often(&pool);
+                    let mut held = [pool.try_lease(SIZE).unwrap(), pool.try_lease(SIZE).unwrap()];
+                    for lease in &mut held {
+                        stamp::write_slot(lease, thread as u64);
+                    }
+                    held
+                }));
+                together.wait();
+                for lease in held.unwrap() {
+                    stamp::verify(lease.as_slice(), thread as u64);
+                }
+            })
+        })
+        .collect();
+    let panics = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    assert_eq!(panics, 0);
+    assert_all_home(pool, &ledger);
 }
 
 /// A thread that ends while its tasks are in line, or have a slot that they do not know of yet, leaves the

@@ -32,15 +32,16 @@ const TWELVE: [usize; 12] =
 type Case = fn() -> Result<usize, Box<dyn Error>>;
 
 /// Each with its name and what it is.
-const CASES: [(&str, &str, Case); 8] = [
+const CASES: [(&str, &str, Case); 9] = [
     ("one-class", "one class, most slots free", one_class),
     ("twelve-classes", "twelve classes in turn", twelve_classes),
     ("tagged", "with a tag", tagged),
     ("last-slot", "all other slots are out", last_slot),
     ("refused", "all slots are out: the refusal", refused),
     ("other-thread", "dropped by another thread, 16 at a time", other_thread),
-    ("random-order-64", "all 64 slots, dropped in an order of chance", || random_order(64)),
-    ("random-order-65536", "the same with 65,536 slots", || random_order(65_536)),
+    ("random-order-64", "64 at once of 64 that came home in any order", || random_order(64, 64)),
+    ("random-order-65536", "64 at once of 65,536 that did", || random_order(65_536, 64)),
+    ("all-65536", "65,536 at once", || random_order(65_536, 65_536)),
 ];
 
 fn main() -> ExitCode {
@@ -212,8 +213,8 @@ fn other_thread() -> Result<usize, Box<dyn Error>> {
     })
 }
 
-/// All are leased, then dropped in an order of chance.
-fn random_order(slots: usize) -> Result<usize, Box<dyn Error>> {
+/// All slots have come home in an order of chance; then so many are leased at a time, and dropped in such an order.
+fn random_order(slots: usize, at_once: usize) -> Result<usize, Box<dyn Error>> {
     let pool = open(&[64], slots)?;
     let mut leases: Vec<Lease> = Vec::with_capacity(slots);
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
@@ -223,10 +224,11 @@ fn random_order(slots: usize) -> Result<usize, Box<dyn Error>> {
         seed ^= seed << 17;
         usize::try_from(seed >> 33).unwrap_or(0) % end
     };
-    let cycles = rounds(slots, |call| {
-        call(&mut || leases.extend((0..slots).map(|_| lease(&pool, 64))));
-        (1..slots).for_each(|at| leases.swap(at, below(at + 1)));
+    let mut round = |call: Caller, count: usize| {
+        call(&mut || leases.extend((0..count).map(|_| lease(&pool, 64))));
+        (1..count).for_each(|at| leases.swap(at, below(at + 1)));
         call(&mut || leases.clear());
-    });
-    Ok(cycles)
+    };
+    round(uncounted, slots);
+    Ok(rounds(at_once, |call| round(call, at_once)))
 }

@@ -10,9 +10,9 @@ use crate::counting::{Thread, allocations};
 use crate::{CYCLES, PLANTED, SIZES, WARM, assert_killed, builder_of, gate, low_byte, support};
 
 /// Slots of each class: more than lie in queues and with two threads, whatever these keep.
-const SLOTS: usize = 512;
+const SLOTS: usize = 768;
 /// Leases that may be on their way in one direction.
-const ON_THE_WAY: usize = 128;
+const ON_THE_WAY: usize = 256;
 /// How many each thread is ahead of what it takes, where both give.
 const AHEAD: usize = ON_THE_WAY / 2;
 /// Each thread's cycles before any count: many times what either may keep.
@@ -20,11 +20,11 @@ const LONG_WARM: usize = 10 * WARM;
 
 /// A way from one thread to another. A place is locked by a try only, which makes no call, nor does its unlocking
 /// then.
-struct Way([Mutex<Option<Lease>>; ON_THE_WAY]);
+struct Way(Box<[Mutex<Option<Lease>>]>);
 
 impl Way {
     fn new() -> Self {
-        Self([const { Mutex::new(None) }; ON_THE_WAY])
+        Self((0..ON_THE_WAY).map(|_| Mutex::new(None)).collect())
     }
 
     /// Puts the `number`th lease on the way, once there is room.
