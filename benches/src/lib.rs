@@ -5,6 +5,7 @@
 //! tool and the Criterion targets run this same code; [`page`] turns committed results into the
 //! performance page.
 
+pub mod churn;
 pub mod copy;
 pub mod cuda_rig;
 pub mod error;
@@ -20,5 +21,6 @@ pub mod sink;
 pub mod text;
 pub mod timing;
 pub mod waiting;
+pub mod window;
 
 pub use error::BenchError;

@@ -1,0 +1,158 @@
+//! pinpool's leases, in pools of one class or of many.
+
+use pinpool::{BackendChoice, Lease, LockMode, ManualFence, Pool};
+
+use super::Source;
+use crate::BenchError;
+
+/// Leases of one size.
+#[derive(Debug)]
+pub struct Leases {
+    pool: Pool,
+    bytes: usize,
+}
+
+impl Leases {
+    /// A pool of `classes` classes, each twice as large as the one before, with `slots` slots in the one
+    /// in the middle, which is leased from.
+    ///
+    /// # Errors
+    /// A pool that does not open.
+    pub fn open(slots: usize, classes: usize) -> Result<Self, BenchError> {
+        let leased = classes / 2;
+        let class = |number: usize| {
+            let slots = if number == leased { slots } else { OTHERS_SLOTS };
+            (format!("class-{number}"), SLOT_BYTES_MIN << number, slots)
+        };
+        Self::of(SLOT_BYTES_MIN << leased, (0..classes).map(class))
+    }
+
+    /// A pool of one class of small slots.
+    ///
+    /// # Errors
+    /// A pool that does not open.
+    pub fn small(slots: usize) -> Result<Self, BenchError> {
+        Self::of(SLOT_BYTES_MIN, [("small".to_owned(), SLOT_BYTES_MIN, slots)])
+    }
+
+    fn of(
+        bytes: usize,
+        classes: impl IntoIterator<Item = (String, usize, usize)>,
+    ) -> Result<Self, BenchError> {
+        let mut builder =
+            Pool::builder().env(false).backend(BackendChoice::Host).lock(LockMode::Try);
+        for (name, bytes, slots) in classes {
+            builder = builder.class(&name, bytes, slots);
+        }
+        let pool = builder.open().map_err(|cause| BenchError::opening_pool(&cause))?;
+        Ok(Self { pool, bytes })
+    }
+
+    /// Takes everything.
+    pub fn take_all(&self) -> Vec<Lease> {
+        std::iter::from_fn(|| self.take()).collect()
+    }
+}
+
+impl Source for Leases {
+    type Held<'a> = Lease;
+
+    #[inline]
+    fn take(&self) -> Option<Lease> {
+        self.pool.try_lease(self.bytes).ok()
+    }
+
+    #[inline]
+    fn address(held: &Lease) -> *const u8 {
+        held.as_ptr()
+    }
+}
+
+/// Leases that come home by way of a fence, which is complete before they are dropped.
+#[derive(Debug)]
+pub struct Retired {
+    leases: Leases,
+    complete: ManualFence,
+}
+
+impl Retired {
+    /// Of a pool of one class.
+    ///
+    /// # Errors
+    /// A pool that does not open.
+    pub fn open(slots: usize) -> Result<Self, BenchError> {
+        let complete = ManualFence::new();
+        complete.complete();
+        Ok(Self { leases: Leases::open(slots, 1)?, complete })
+    }
+}
+
+impl Source for Retired {
+    type Held<'a> = RetiredLease<'a>;
+
+    #[inline]
+    fn take(&self) -> Option<RetiredLease<'_>> {
+        let lease = self.leases.take()?;
+        Some(RetiredLease { lease: Some(lease), complete: &self.complete })
+    }
+
+    #[inline]
+    fn address(held: &RetiredLease<'_>) -> *const u8 {
+        held.lease.as_ref().map_or(std::ptr::null(), |lease| lease.as_ptr())
+    }
+}
+
+/// A lease that waits for a fence when it is dropped.
+#[derive(Debug)]
+pub struct RetiredLease<'a> {
+    lease: Option<Lease>,
+    complete: &'a ManualFence,
+}
+
+impl Drop for RetiredLease<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.retire_after(self.complete.clone());
+        }
+    }
+}
+
+/// A pool whose only slot is out.
+#[derive(Debug)]
+pub struct Exhausted {
+    leases: Leases,
+    _held: Lease,
+}
+
+impl Exhausted {
+    /// Opens the pool and takes the slot.
+    ///
+    /// # Errors
+    /// A pool that does not open.
+    pub fn open() -> Result<Self, BenchError> {
+        let leases = Leases::open(1, 1)?;
+        let held = leases.take();
+        let held = held.ok_or_else(|| BenchError::Failed("a new pool is empty".to_owned()))?;
+        Ok(Self { leases, _held: held })
+    }
+}
+
+impl Source for Exhausted {
+    type Held<'a> = Lease;
+
+    #[inline]
+    fn take(&self) -> Option<Lease> {
+        self.leases.take()
+    }
+
+    #[inline]
+    fn address(held: &Lease) -> *const u8 {
+        Leases::address(held)
+    }
+}
+
+/// The smallest class, and the only one of a pool of one.
+const SLOT_BYTES_MIN: usize = 64;
+/// Classes that nobody leases from.
+const OTHERS_SLOTS: usize = 4;
