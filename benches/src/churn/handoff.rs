@@ -67,23 +67,20 @@ fn produce<'a, S: Source>(
     let mut tally = Tally::default();
     let mut given = 0;
     while given < count && window.counts().is_some() {
-        match source.take() {
-            Some(held) => {
-                if give.send(held).is_err() {
-                    break;
-                }
-                given += 1;
+        if let Some(held) = source.take() {
+            if give.send(held).is_err() {
+                break;
             }
-            None => {
-                tally.missed += 1;
-                hint::spin_loop();
-            }
+            given += 1;
+        } else {
+            tally.missed += 1;
+            hint::spin_loop();
         }
     }
     tally
 }
 
-fn consume<'a, S: Source>(take: &Receiver<S::Held<'a>>, window: &Window) -> Tally {
+fn consume<S: Source>(take: &Receiver<S::Held<'_>>, window: &Window) -> Tally {
     let mut tally = Tally::default();
     // Until the producer is gone: it must not be left with a full channel.
     while let Ok(held) = take.recv() {

@@ -10,6 +10,7 @@ use crate::BenchError;
 pub struct Leases {
     pool: Pool,
     bytes: usize,
+    slots: usize,
 }
 
 impl Leases {
@@ -20,37 +21,19 @@ impl Leases {
     /// A pool that does not open.
     pub fn open(slots: usize, classes: usize) -> Result<Self, BenchError> {
         let leased = classes / 2;
-        let class = |number: usize| {
-            let slots = if number == leased { slots } else { OTHERS_SLOTS };
-            (format!("class-{number}"), SLOT_BYTES_MIN << number, slots)
-        };
-        Self::of(SLOT_BYTES_MIN << leased, (0..classes).map(class))
-    }
-
-    /// A pool of one class of small slots.
-    ///
-    /// # Errors
-    /// A pool that does not open.
-    pub fn small(slots: usize) -> Result<Self, BenchError> {
-        Self::of(SLOT_BYTES_MIN, [("small".to_owned(), SLOT_BYTES_MIN, slots)])
-    }
-
-    fn of(
-        bytes: usize,
-        classes: impl IntoIterator<Item = (String, usize, usize)>,
-    ) -> Result<Self, BenchError> {
         let mut builder =
             Pool::builder().env(false).backend(BackendChoice::Host).lock(LockMode::Try);
-        for (name, bytes, slots) in classes {
-            builder = builder.class(&name, bytes, slots);
+        for number in 0..classes {
+            let slots = if number == leased { slots } else { OTHERS_SLOTS };
+            builder = builder.class(&format!("class-{number}"), SLOT_BYTES_MIN << number, slots);
         }
         let pool = builder.open().map_err(|cause| BenchError::opening_pool(&cause))?;
-        Ok(Self { pool, bytes })
+        Ok(Self { pool, bytes: SLOT_BYTES_MIN << leased, slots })
     }
 
     /// Takes everything.
     pub fn take_all(&self) -> Vec<Lease> {
-        std::iter::from_fn(|| self.take()).collect()
+        (0..self.slots).filter_map(|_| self.take()).collect()
     }
 }
 
@@ -98,7 +81,7 @@ impl Source for Retired {
 
     #[inline]
     fn address(held: &RetiredLease<'_>) -> *const u8 {
-        held.lease.as_ref().map_or(std::ptr::null(), |lease| lease.as_ptr())
+        held.lease.as_ref().map_or(std::ptr::null(), Lease::as_ptr)
     }
 }
 

@@ -11,6 +11,7 @@ pub mod run;
 use std::hint::black_box;
 
 use crate::BenchError;
+use crate::stamp::{self, Ticks};
 use crate::window::{Tally, Window};
 
 pub use allocators::{Malloc, Mimalloc};
@@ -35,6 +36,9 @@ pub trait Source: Send + Sync + 'static {
 pub trait Churn: Send + Sync {
     /// Takes and gives back `count` times; returns how often there was a buffer.
     fn round_trips(&self, count: u64) -> u64;
+
+    /// As [`Self::round_trips`], each timed from before the taking to behind the giving back.
+    fn timed(&self, count: u64, times: &mut Ticks);
 
     /// Goes on until the window closes. With `expected` false, it is right to find none.
     fn churn(&self, window: &Window, expected: bool) -> Tally {
@@ -61,6 +65,16 @@ impl<S: Source> Churn for S {
             }
         }
         found
+    }
+
+    fn timed(&self, count: u64, times: &mut Ticks) {
+        for _ in 0..count {
+            let began = stamp::start();
+            if let Some(held) = self.take() {
+                black_box(S::address(&held));
+            }
+            times.record(stamp::end() - began);
+        }
     }
 }
 
@@ -204,4 +218,4 @@ pub const SMALL_BYTES: usize = 64;
 /// A frame of 1080p RGB.
 pub const FRAME_BYTES: usize = 1920 * 1080 * 3;
 /// Operations between two looks at the window.
-const IN_A_ROW: u64 = 64;
+pub(crate) const IN_A_ROW: u64 = 64;

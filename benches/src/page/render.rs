@@ -3,9 +3,10 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed, in_flight, waiting};
+use super::{COMMAND, Committed, in_flight, lease, waiting};
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
+use crate::tables::{self, Run, Tabled};
 use crate::text;
 
 /// The whole of `docs/performance.md`.
@@ -20,6 +21,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
     page.push_str(&frames_ratios(results));
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
+    page.push_str(&lease::ratios(results));
     page.push_str(&in_flight::ratios(results));
     page.push_str(&waiting::ratios(results));
     page.push_str("\n## Figures\n");
@@ -52,7 +54,7 @@ fn frames_ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Frames(report) => Some(report),
-            Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) => None,
+            Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) | Report::Lease(_) => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -77,7 +79,7 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
     ];
     let reports = results.iter().filter_map(|committed| match &committed.report {
         Report::Copy(report) => Some(report),
-        Report::Frames(_) | Report::InFlight(_) | Report::Waiting(_) => None,
+        Report::Frames(_) | Report::InFlight(_) | Report::Waiting(_) | Report::Lease(_) => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -103,35 +105,22 @@ fn figures(committed: &Committed) -> String {
         Report::Frames(report) => (
             frames_figures(report),
             &report.machine,
-            &report.command,
-            &report.commit,
-            &report.method,
+            report.command.as_str(),
+            report.commit.as_str(),
+            report.method.as_str(),
             report.notes.as_slice(),
         ),
         Report::Copy(report) => (
             copy_figures(report),
             &report.machine,
-            &report.command,
-            &report.commit,
-            &report.method,
+            report.command.as_str(),
+            report.commit.as_str(),
+            report.method.as_str(),
             [].as_slice(),
         ),
-        Report::InFlight(report) => (
-            in_flight::figures(report),
-            &report.machine,
-            &report.command,
-            &report.commit,
-            &report.method,
-            [].as_slice(),
-        ),
-        Report::Waiting(report) => (
-            waiting::figures(report),
-            &report.machine,
-            &report.command,
-            &report.commit,
-            &report.method,
-            [].as_slice(),
-        ),
+        Report::InFlight(report) => tabled(report.as_ref()),
+        Report::Waiting(report) => tabled(report.as_ref()),
+        Report::Lease(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.
@@ -142,6 +131,12 @@ fn figures(committed: &Committed) -> String {
         let _ = writeln!(section, "- Note: {note}");
     }
     section
+}
+
+/// What [`figures`] says of a result of several tables.
+fn tabled(report: &dyn Tabled) -> (String, &Machine, &str, &str, &str, &[String]) {
+    let Run { machine, command, commit, method, .. } = report.run();
+    (tables::to_markdown(report), machine, command, commit, method, &[])
 }
 
 fn frames_figures(report: &FramesReport) -> String {

@@ -4,11 +4,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use super::Scale;
 use super::pools::{Census, Guarded, Leases, ThreadPool};
-use super::report::{CONDVAR, FREE, LEASE, Range, ShortRow, WAITING};
-use super::{Progress, Scale};
+use super::report::{CONDVAR, FREE, LEASE, ShortRow, WAITING};
 use crate::BenchError;
-use crate::timing::{order, rounded};
+use crate::timing::{Progress, Range, order, rounded};
 use crate::window::{Tally, Window};
 
 /// Measures all cases, interleaved.
