@@ -8,8 +8,8 @@
 # Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
 # gpu-tests.txt, benches.txt (the Criterion bench of frames, then the examples), log.txt. With
 # `processors`, for which the GPU is of no use, two: waiting.json, log.txt. With `lease`, for which it is
-# of use to PyTorch only, three: lease.json, benches-lease.txt (the other Criterion benches), log.txt,
-# and rmm-lease.json where RMM is installed; less than five minutes. Every step is bounded; all steps of
+# of use to PyTorch and RMM only, three: lease.json, benches-lease.txt (the other Criterion benches, and
+# RMM's figures where it is installed), log.txt; less than five minutes. Every step is bounded; all steps of
 # one run together take less than ten minutes. A failing step does not stop the others, but the status
 # is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
@@ -100,7 +100,8 @@ rmm() {
         echo "NOT RUN: RMM's pools: no python3"
         return
     fi
-    within 60 python3 "$here/rmm/lease.py" "$out/rmm-lease.json"
+    within 60 python3 "$here/rmm/lease.py" "$scratch/rmm.json"
+    if [[ -s $scratch/rmm.json ]]; then add_to_benches 'RMM' "$scratch/rmm.json"; fi
 }
 
 criterion() {
@@ -155,6 +156,7 @@ on_processors() {
 }
 
 leases() {
+    rm -f "$benches"
     step 'machine' machine
     if command -v nvidia-smi >/dev/null; then
         step 'PyTorch, for comparison' pytorch lease
@@ -163,7 +165,6 @@ leases() {
         printf '\nNOT RUN: PyTorch and RMM: no GPU here\n'
     fi
     step 'leases and drops' compared lease
-    rm -f "$benches"
     step 'bench: lease' criterion lease 100
     step 'bench: handoff' criterion handoff 40
     step 'bench: exhausted' criterion exhausted 40

@@ -219,3 +219,74 @@ pub const SMALL_BYTES: usize = 64;
 pub const FRAME_BYTES: usize = 1920 * 1080 * 3;
 /// Operations between two looks at the window.
 pub(crate) const IN_A_ROW: u64 = 64;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+mod tests {
+    use std::collections::HashSet;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Every source gives out buffers, gives them out again, and those that have a bound keep to it:
+    /// what is measured is what it says.
+    #[test]
+    fn sources_give_what_they_say() {
+        fn held_at_once<S: Source>(source: &S, most: usize) -> usize {
+            let held: Vec<_> = (0..most).map_while(|_| source.take()).collect();
+            let places: HashSet<_> = held.iter().map(S::address).collect();
+            assert!(!places.contains(&std::ptr::null()));
+            assert_eq!(places.len(), held.len(), "one buffer has two owners");
+            held.len()
+        }
+        for _ in 0..2 {
+            assert_eq!(held_at_once(&Leases::open(3, 12).unwrap(), 5), 3);
+            assert_eq!(held_at_once(&Retired::open(3).unwrap(), 5), 3);
+            assert_eq!(held_at_once(&MutexVec::new(3), 5), 3);
+            assert_eq!(held_at_once(&Queue::new(3), 5), 3);
+            assert_eq!(held_at_once(&Deadpool::new(3), 5), 3);
+            assert_eq!(held_at_once(&Opool::new(3), 5), 5);
+            assert_eq!(held_at_once(&Linear::new(), 5), 5);
+            assert_eq!(held_at_once(&Sharded::new(), 5), 5);
+            assert_eq!(held_at_once(&Mimalloc(SMALL_BYTES), 5), 5);
+            assert_eq!(held_at_once(&Malloc(FRAME_BYTES), 5), 5);
+        }
+        for side in Side::rivals(2) {
+            // A source that lost what it took back would soon have none.
+            assert_eq!(side.source.round_trips(10_000), 10_000, "{}", side.name);
+        }
+        assert_eq!(Retired::open(2).unwrap().round_trips(10_000), 10_000);
+    }
+
+    #[test]
+    fn exhausted_sources_have_none() {
+        for side in Side::exhausted_rivals() {
+            assert_eq!(side.source.round_trips(100), 0, "{}", side.name);
+        }
+        assert_eq!(Exhausted::open().unwrap().round_trips(100), 0);
+    }
+
+    #[test]
+    fn whoever_misses_is_counted() {
+        let short = Duration::from_millis(50);
+        let missed =
+            |source: &dyn Churn, expected| run::rate(source, 2, short, expected).unwrap().1;
+        assert_eq!(missed(&Malloc(SMALL_BYTES), true), 0);
+        assert!(missed(&Malloc(SMALL_BYTES), false) > 0);
+        assert!(missed(&Queue::empty(), true) > 0);
+        assert!(run::together(&Queue::empty(), 2, 10, true).is_err());
+        assert!(run::together(&Queue::empty(), 2, 10, false).is_ok());
+    }
+
+    /// What goes through the channels comes back to its pool: with two slots more could not pass.
+    #[test]
+    fn what_is_handed_over_comes_home() {
+        let leases = Leases::open(2, 1).unwrap();
+        leases.together(1, 1000).unwrap();
+        assert_eq!(leases.take_all().len(), 2);
+        let (rate, _) = leases.rate(2, Duration::from_millis(100)).unwrap();
+        assert!(rate > 0.0);
+        assert_eq!(leases.take_all().len(), 2);
+        assert!(Integers.rate(1, Duration::from_millis(100)).unwrap().0 > 0.0);
+    }
+}

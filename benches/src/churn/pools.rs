@@ -107,13 +107,27 @@ impl Source for Linear {
 
 /// sharded-slab's pool, whose buffers go back by their key.
 #[derive(Debug, Default)]
-pub struct Sharded(sharded_slab::Pool<Vec<u8>>);
+pub struct Sharded(sharded_slab::Pool<Cleared>);
+
+/// What a [`Sharded`] holds: made there, and not touched when it comes back.
+#[derive(Debug)]
+pub(super) struct Cleared(Box<[u8]>);
+
+impl Default for Cleared {
+    fn default() -> Self {
+        Self(vec![0; BUFFER_BYTES].into_boxed_slice())
+    }
+}
+
+impl sharded_slab::Clear for Cleared {
+    fn clear(&mut self) {}
+}
 
 /// A buffer of a [`Sharded`].
 #[derive(Debug)]
 pub struct Created<'a> {
-    pool: &'a sharded_slab::Pool<Vec<u8>>,
-    buffer: Option<sharded_slab::pool::RefMut<'a, Vec<u8>>>,
+    pool: &'a sharded_slab::Pool<Cleared>,
+    buffer: Option<sharded_slab::pool::RefMut<'a, Cleared>>,
 }
 
 impl Sharded {
@@ -133,7 +147,7 @@ impl Source for Sharded {
 
     #[inline]
     fn address(held: &Created<'_>) -> *const u8 {
-        held.buffer.as_ref().map_or(std::ptr::null(), |buffer| buffer.as_ptr())
+        held.buffer.as_ref().map_or(std::ptr::null(), |buffer| buffer.0.as_ptr())
     }
 }
 

@@ -116,8 +116,8 @@ impl Scale {
     };
     const QUICK: Self = Self {
         rounds: 2,
-        counted: Duration::from_millis(4),
-        handoff_counted: Duration::from_millis(4),
+        counted: Duration::from_millis(10),
+        handoff_counted: Duration::from_millis(10),
         growth_count: 2_000,
     };
 }
@@ -126,19 +126,21 @@ const PARTS: usize = 6;
 const NO_PYTORCH: &str =
     "scripts/pytorch/lease.py measures it where PyTorch and a GPU are; --pytorch takes its file";
 const METHOD: &str = "\
-    host memory, lock mode try, 64 slots of one class unless it says otherwise; no byte of a buffer \
-    is touched. Every source runs with every number of threads in each round, in changing order; \
-    threads start afresh, warm up, then count together, and whoever counts goes on to the end of \
-    the time; rates are of all threads together, ns is a thread's time for one at the median rate, \
-    ratios are medians of those of the rounds. mutex-vec: parking_lot; array-queue: crossbeam; \
-    deadpool: unmanaged, try_get; all with 64 buffers. opool has 64 and makes another where these are \
-    out, lockfree-object-pool and sharded-slab make as many as are needed. None of the six knows \
-    size classes. mimalloc and malloc know all sizes and no bound: 64 B, and a frame of 6,220,800 B. \
-    handoff: one thread of a pair takes, the other gives back, through a bounded crossbeam channel of \
-    16, with at least 32 slots a pair; integers through the same channel are what it costs by itself. \
-    exhausted: tries that find nothing. after a fence: retire_after a fence that is complete. tail: \
-    each one timed, on all processors at once, by the processor's counter, less the median of two \
-    stamps with nothing between; what the stamps alone show is the machine's. growth: one thread, the same stamps; all \
-    slots are taken and given back in a random order, then each lease and drop is timed; half out: \
-    half of the slots are held, a random one is dropped and one is leased. PyTorch: allocate and free \
-    of one size in C++, all cached, by scripts/pytorch/lease.py on the same machine";
+    host memory, lock mode try, 64 slots of one class unless it says otherwise; no byte of a \
+    buffer is touched. Every source runs with every number of threads in each round, in changing \
+    order; threads start afresh, warm up, then count together, and whoever counts goes on to the \
+    end of the time; rates are of all threads together, ns is a thread's time for one at the \
+    median rate, ratios are medians of those of the rounds. mutex-vec: parking_lot; array-queue: \
+    crossbeam; deadpool: unmanaged, try_get; all with 64 buffers. opool has 64 and makes another \
+    where these are out, lockfree-object-pool and sharded-slab make as many as are needed. None of \
+    the six knows size classes. mimalloc and malloc know all sizes and no bound: 64 B, and a frame \
+    of 6,220,800 B. handoff: one thread of a pair takes, the other gives back, through a bounded \
+    crossbeam channel of 16, with at least 32 slots a pair; integers through the same channel are \
+    what it costs by itself. exhausted: tries that find nothing. after a fence: retire_after a \
+    fence that is complete. tail: each one timed, on all processors at once, by the processor's \
+    counter, less the median of two stamps with nothing between; what the stamps alone show is the \
+    machine's, and on some processors the counter moves in steps of 10 ns. growth: one thread, the \
+    same stamps; all slots are taken and given back in a random order, then each lease and drop is \
+    timed; half out: half of the slots are held, a random one is dropped and one is leased. \
+    PyTorch: allocate and free of one size in C++, all cached, by scripts/pytorch/lease.py on the \
+    same machine";

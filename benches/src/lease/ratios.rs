@@ -12,7 +12,7 @@ pub(super) fn find<'a>(rows: &'a [RateRow], source: &str, threads: u64) -> Optio
 
 impl LeaseRatios {
     /// `most` is the largest number of threads.
-    pub(super) fn of(
+    pub(crate) fn of(
         threads: &[RateRow],
         handoff: &[RateRow],
         growth: &[GrowthRow],
@@ -62,4 +62,52 @@ fn growth_of(rows: &[GrowthRow], case: &str, of: fn(&GrowthRow) -> &Vec<f64>) ->
     let rows = || rows.iter().filter(|row| row.case == case);
     let (small, large) = (rows().min_by_key(|row| row.slots)?, rows().max_by_key(|row| row.slots)?);
     Some(rounded(median_ratio(of(large), of(small))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::pytorch::tests::figures;
+    use crate::timing::Range;
+
+    fn row(source: &str, threads: u64, rounds: &[f64]) -> RateRow {
+        let mops = Range::of(rounds);
+        RateRow {
+            source: source.into(),
+            has_classes: true,
+            is_bounded: true,
+            threads,
+            ns: threads as f64 * 1e3 / mops.median,
+            mops,
+            rounds: rounds.to_vec(),
+            missed: 0,
+        }
+    }
+
+    #[test]
+    fn times_are_compared_by_time_and_rates_by_rate_round_by_round() {
+        let threads = [
+            row(PINPOOL, 1, &[100.0, 10.0, 100.0]),
+            row(MIMALLOC_SMALL, 1, &[50.0, 5.0, 400.0]),
+            row(ARRAY_QUEUE, 1, &[200.0, 20.0, 200.0]),
+            row(PINPOOL, 2, &[150.0, 150.0, 150.0]),
+            row(MUTEX_VEC, 2, &[15.0, 30.0, 15.0]),
+            row(PINPOOL, 16, &[1000.0, 1000.0, 1000.0]),
+        ];
+        let handoff = [row(PINPOOL, 1, &[5.0]), row(INTEGERS, 1, &[20.0]), row(PINPOOL, 8, &[9.0])];
+        let ratios = LeaseRatios::of(&threads, &handoff, &[], 16, Some(&figures()));
+        // Half the rate of an ArrayQueue is twice its time.
+        assert_eq!(ratios.array_queue_1_thread, Some(2.0));
+        assert_eq!(ratios.one_thread_over_mimalloc64, Some(0.5));
+        assert_eq!(ratios.one_thread_over_pytorch, Some(0.05));
+        assert_eq!(ratios.total16_over_pytorch, Some(2000.0));
+        assert_eq!(ratios.total16_over_one_thread, Some(10.0));
+        assert_eq!(ratios.mutex_vec_2_threads, Some(10.0));
+        assert_eq!(ratios.handoff_1_over_integers, Some(0.25));
+        // Nothing is made up where a side was not measured.
+        assert_eq!((ratios.handoff_8_over_integers, ratios.growth_p99), (None, None));
+        let alone = LeaseRatios::of(&threads, &handoff, &[], 8, None);
+        assert_eq!((alone.one_thread_over_pytorch, alone.total16_over_pytorch), (None, None));
+        assert_eq!(alone.total16_over_one_thread, None);
+    }
 }

@@ -35,9 +35,10 @@ pub(super) fn performance(results: &[Committed]) -> String {
 /// What goes between the markers of the README.
 pub(super) fn readme_block(results: &[Committed]) -> String {
     format!(
-        "{}\n{}\nAbsolute figures, machines and commands: [docs/performance.md]\
+        "{}{}\n{}\nAbsolute figures, machines and commands: [docs/performance.md]\
          (docs/performance.md).\n",
         frames_ratios(results),
+        lease::readme(results),
         copy_ratios(results, README_COPY_BYTES_MIN),
     )
 }
@@ -333,6 +334,19 @@ pub(super) mod tests {
         assert!(page.contains("| 16 cores, no GPU | 1.25x | 2.25x | 0.95x |"), "{page}");
         assert!(page.contains("### `results/host/waiting.json`\n"), "{page}");
         assert!(page.contains("`pinpool bench waiting` at commit 0123456789ab"), "{page}");
+    }
+
+    #[test]
+    fn leases_by_themselves_have_a_section_only_where_there_is_a_result() {
+        let mut results = results();
+        let both = |results: &[Committed]| performance(results) + &readme_block(results);
+        assert!(!both(&results).contains("lease and drop"));
+        let report = Report::Lease(Box::new(lease::tests::report()));
+        results.push(Committed { path: "results/h200/lease.json".into(), report });
+        let text = both(&results);
+        assert_eq!(text.matches("| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) |").count(), 2);
+        assert!(text.contains("### `results/h200/lease.json`\n"), "{text}");
+        assert!(text.contains("`pinpool bench lease` at commit 0123456789ab"), "{text}");
     }
 
     #[test]
