@@ -1,6 +1,10 @@
-//! The lock-free list of free slots of one class, as sharded stacks; it knows slots as numbers only.
+//! The lock-free list of free slots of one class: sharded stacks, and in front of them a desk for each
+//! thread ([`desks`]); it knows slots as numbers only.
 //!
 //! # Structure
+//!
+//! A thread takes a slot from its desk if there is one, and puts it back there, with no more than loads
+//! and stores. What follows is about the stacks behind the desks, which are for everything else.
 //!
 //! A list has a power of two of *shards*. A shard is one 64-bit word on its own cache line that
 //! holds the top slot of a stack, two flags and a tag. Every slot has a *node*, and the node's link
@@ -36,30 +40,42 @@
 //!   flag and the stack are one word: a push either came before (and the look finds the slot) or it
 //!   sees the flag in the word that it replaces and reports it.
 //! * **No slot after close.** `close` takes each stack and sets the *closed* flag in one step. From
-//!   then on `pop` refuses and `push` hands the slot back to its caller, which counts it home.
+//!   then on `pop` refuses and `push` hands the slot back to its caller, which counts it home. While a list
+//!   is watched or closed its desks are quiet, so that slots come here.
+//! * **Stale returns (I14).** Every slot has a *stamp*, odd from when it is leased until it is known to be
+//!   back. A lease shows the stamp that it was given, and an entry at a desk the one that the slot had
+//!   when it came. A return to the stacks makes it even, the next lease odd: one that comes twice, to
+//!   whichever place, finds another stamp, at the latest when the entry is taken.
 
 mod bays;
+mod desks;
+mod home;
 
 use std::collections::TryReserveError;
 
 use crossbeam::utils::CachePadded;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, plain};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 use bays::Bay;
 pub(crate) use bays::{BayId, Layout, Reach};
+pub(crate) use desks::Quiet;
+use desks::{Desks, Entry, Published};
+pub(crate) use home::home as home_number;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use home::set_home;
 
 /// The free slots of one class, each with caller's metadata `M` beside its link.
 #[derive(Debug)]
 pub(crate) struct FreeList<M> {
-    shards: Box<[CachePadded<Shard>]>,
-    nodes: Box<[Node<M>]>,
+    desks: Desks,
+    records: Box<[Record<M>]>,
     /// Slots from this one on are in bays.
     regular: u32,
+    shards: Box<[CachePadded<Shard>]>,
     bays: Box<[CachePadded<Bay>]>,
-    /// `pop` calls that found every slot out, by home shard. Apart from the heads, which every
-    /// thread that finds nothing reads.
-    misses: Box<[CachePadded<AtomicU64>]>,
+    /// By home shard. Apart from the heads, which every thread that finds nothing reads.
+    tallies: Box<[CachePadded<Tally>]>,
 }
 
 /// One stack.
@@ -73,13 +89,49 @@ struct Shard {
     low: AtomicU32,
 }
 
-/// One slot's place in a stack. A cache line each: neighbours belong to other threads.
+/// What is known of one slot. Cache lines of its own: neighbours belong to other threads.
+#[derive(Debug)]
+struct Record<M> {
+    node: Node,
+    meta: Meta<M>,
+}
+
+/// One slot's place in a stack, and its stamp. Where one thread leases and another drops, only the first
+/// writes it.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Node<M> {
+struct Node {
     link: AtomicU64,
-    meta: M,
+    /// Odd while the slot is leased, or back at a desk. Written by the slot's owner only.
+    stamp: AtomicU32,
+    /// Entries that were left out because their slot was not in them any more.
+    stale: AtomicU32,
 }
+
+/// What the caller keeps of a slot, on another line than what each lease writes: a drop reads it.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Meta<M>(M);
+
+/// What threads without a desk count.
+#[derive(Debug, Default)]
+struct Tally {
+    /// `pop` calls that found every slot out.
+    misses: AtomicU64,
+    leases: AtomicU64,
+}
+
+/// A slot that was leased from the calling thread's desk.
+#[derive(Debug)]
+pub(crate) struct Near<'a, M> {
+    pub(crate) slot: u32,
+    pub(crate) generation: Generation,
+    pub(crate) meta: &'a M,
+}
+
+/// A slot's stamp while it is leased: what a lease must show to give it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Generation(u32);
 
 /// What `pop` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,15 +157,16 @@ pub(crate) enum Push {
 
 impl<M> FreeList<M> {
     /// Bytes of one slot's record.
-    pub(crate) const NODE_BYTES: usize = size_of::<Node<M>>();
+    pub(crate) const NODE_BYTES: usize = size_of::<Record<M>>();
 
-    /// A list of free slots, the regular ones in `shards` stacks (a power of two). Fails when there is
-    /// no memory for their records.
+    /// A list of free slots, the regular ones in `shards` stacks (a power of two), with desks for threads
+    /// with numbers below `desks`. Fails when there is no memory for their records.
     ///
     /// There are at most [`SLOTS_MAX`] slots, which the plan enforces.
     pub(crate) fn new(
         layout: impl Into<Layout>,
         shards: usize,
+        desks: usize,
         mut meta: impl FnMut() -> M,
     ) -> Result<Self, TryReserveError> {
         let layout = layout.into();
@@ -121,22 +174,23 @@ impl<M> FreeList<M> {
         assert!(slots <= SLOTS_MAX, "a free list holds at most {SLOTS_MAX} slots");
         assert!(shards.is_power_of_two(), "shards are a power of two");
         // The one large allocation: millions of slots must not abort the process.
-        let mut nodes = Vec::new();
-        nodes.try_reserve_exact(slots as usize)?;
-        nodes.extend((0..slots).map(|_| Node { link: AtomicU64::new(link(NIL, 0)), meta: meta() }));
+        let mut records = Vec::new();
+        records.try_reserve_exact(slots as usize)?;
+        records.extend((0..slots).map(|_| Record { node: Node::new(), meta: Meta(meta()) }));
         let list = Self {
-            shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
-            nodes: nodes.into_boxed_slice(),
+            desks: Desks::new(desks),
+            records: records.into_boxed_slice(),
             regular: layout.regular,
+            shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
             bays: layout.bays(),
-            misses: (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            tallies: (0..shards).map(|_| CachePadded::new(Tally::default())).collect(),
         };
         // Highest first, so that each stack's lowest slot is on top and is used first.
         for slot in (0..layout.regular).rev() {
             let shard = &list.shards[slot as usize & (shards - 1)];
             let head = shard.head.load(Ordering::Relaxed);
             let depth = list.depth(head) + 1;
-            list.nodes[slot as usize].link.store(link(top(head), depth), Ordering::Relaxed);
+            list.node(slot).link.store(link(top(head), depth), Ordering::Relaxed);
             shard.head.store(next(head, slot), Ordering::Relaxed);
             shard.low.store(depth, Ordering::Relaxed);
         }
@@ -152,46 +206,149 @@ impl<M> FreeList<M> {
         self.pop_within(Reach::REGULAR)
     }
 
-    /// Takes a free slot from the calling thread's shard only: the short way. True if its stack was
-    /// never so shallow before.
+    /// Leases a slot from the calling thread's desk: the short way.
     #[inline]
-    pub(crate) fn pop_near(&self) -> Option<(u32, bool)> {
-        match self.pop_shard(&self.shards[home() & self.mask()]) {
-            Some(Pop::Slot { slot, new_low }) => Some((slot, new_low)),
-            _ => None,
-        }
+    pub(crate) fn take_near(&self) -> Option<Near<'_, M>> {
+        self.take_near_from(home::known_home())
     }
 
-    /// Takes a free slot that `reach` allows: from the calling thread's shard, else from any other, else
-    /// from a bay.
+    #[inline]
+    fn take_near_from(&self, home: u32) -> Option<Near<'_, M>> {
+        let desk = self.desks.of(home)?;
+        let Entry { slot, stamp } = desk.pop()?;
+        let record = self.records.get(slot as usize)?;
+        // A stale entry is left out.
+        let leased = record.node.renew(stamp)?;
+        desk.count_lease();
+        Some(Near { slot, generation: leased, meta: &record.meta.0 })
+    }
+
+    /// Gives a leased slot back to the calling thread's desk: the short way. False if nothing was done.
+    /// After a `true` nothing of the list may be touched: the pool may be gone.
+    #[inline]
+    pub(crate) fn give_near(&self, slot: u32, held: Generation) -> bool {
+        self.give_near_to(home::known_home(), slot, held)
+    }
+
+    #[inline]
+    fn give_near_to(&self, home: u32, slot: u32, Generation(stamp): Generation) -> bool {
+        let desk = if slot < self.regular { self.desks.of(home) } else { None };
+        desk.is_some_and(|desk| desk.push(Entry { slot, stamp }))
+    }
+
+    /// Marks a slot leased, which the caller took, and counts it.
+    pub(crate) fn lease(&self, slot: u32) -> Generation {
+        let home = home_number();
+        match self.desks.of(home) {
+            Some(desk) => desk.count_lease(),
+            None => {
+                self.tally(home).leases.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let stamp = &self.node(slot).stamp;
+        let leased = odd_after(stamp.load(Ordering::Relaxed));
+        debug_assert!(stamp.load(Ordering::Relaxed) & 1 == 0, "a slot was handed out twice (I2)");
+        stamp.store(leased, Ordering::Relaxed);
+        Generation(leased)
+    }
+
+    /// Marks a slot returned, free or in flight, unless its stamp is not the one that was handed out: then
+    /// the return is stale and the slot is not the caller's.
+    pub(crate) fn take_back(&self, slot: u32, Generation(held): Generation) -> bool {
+        let node = self.node(slot);
+        let stamp = node.stamp.load(Ordering::Relaxed);
+        if stamp != held && !crate::seeded::bug("no-generation") {
+            return false;
+        }
+        node.stamp.store(stamp.wrapping_add(1), Ordering::Relaxed);
+        true
+    }
+
+    /// The present lease of a slot, told from others of it; `None` while nobody holds it. One that is back
+    /// at a desk seems to be held, see [`Self::at_desks`].
+    pub(crate) fn held_lease(&self, slot: u32) -> Option<u32> {
+        let stamp = self.node(slot).stamp.load(Ordering::Relaxed);
+        (stamp & 1 == 1).then_some(stamp)
+    }
+
+    /// Slots that are back at some desk, and the leases that they seem to be held by.
+    pub(crate) fn at_desks(&self) -> Vec<(u32, u32)> {
+        let quiet = self.desks.quiet();
+        let held = self.desks.contents().into_iter().map(|entry| (entry.slot, entry.stamp)).collect();
+        drop(quiet);
+        held
+    }
+
+    /// Brings what is at desks to the stacks. Slots are nowhere on the way.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn clear_desks(&self) {
+        let _quiet = self.desks.quiet();
+        self.desks.take_all(|entry| {
+            if let Some(slot) = self.settle(entry) {
+                assert_eq!(self.push_shard(home_number(), slot, CLOSED), Push::Free);
+            }
+        });
+    }
+
+    /// A number that is another one once somebody has leased one of these slots.
+    pub(crate) fn usage(&self, slots: std::ops::Range<u32>) -> u64 {
+        let stamp = |slot: u32| u64::from(self.node(slot).stamp.load(Ordering::Relaxed));
+        slots.map(stamp).sum()
+    }
+
+    /// Leases so far.
+    pub(crate) fn leases(&self) -> u64 {
+        let tallies = self.tallies.iter().map(|tally| tally.leases.load(Ordering::Relaxed));
+        self.desks.leases() + tallies.sum::<u64>()
+    }
+
+    /// Returns that were found to be stale at a desk.
+    pub(crate) fn stale_entries(&self) -> u64 {
+        let stale = |record: &Record<M>| u64::from(record.node.stale.load(Ordering::Relaxed));
+        self.records.iter().map(stale).sum()
+    }
+
+    /// Sends all slots to the stacks from now on, until it is dropped. May sleep; called without a lock
+    /// that leases can take (I17). Needed before the list is watched or closed.
+    pub(crate) fn quiet(&self) -> Quiet<'_> {
+        self.desks.quiet()
+    }
+
+    /// Takes a free slot that `reach` allows: from the calling thread's desk or shard, else from any other,
+    /// else from a bay.
     pub(crate) fn pop_within(&self, reach: Reach) -> Pop {
-        self.pop_from(home(), reach)
+        self.pop_from(home_number(), reach, false)
+    }
+
+    /// As [`Self::pop_within`], for who watches the list: its desks are quiet.
+    pub(crate) fn pop_watched(&self, reach: Reach) -> Pop {
+        self.pop_from(home_number(), reach, true)
     }
 
     /// Gives a slot back. The caller owns `slot`.
-    #[inline]
     pub(crate) fn push(&self, slot: u32) -> Push {
-        self.push_to(home(), slot, FLAGS)
+        self.push_to(home_number(), slot, FLAGS)
     }
 
     /// As [`Self::push`], for another thread's shard.
-    pub(crate) fn push_for(&self, shard: u32, slot: u32) -> Push {
-        self.push_to(shard as usize, slot, FLAGS)
+    pub(crate) fn push_for(&self, home: u32, slot: u32) -> Push {
+        self.push_shard(home, slot, FLAGS)
     }
 
     /// Gives a slot back although the list is watched, for want of a waiter that may have it.
     pub(crate) fn push_unwanted(&self, slot: u32) -> Push {
-        self.push_to(home(), slot, CLOSED)
+        self.push_shard(home_number(), slot, CLOSED)
     }
 
     /// True while a waiter watches the list, or did a moment ago.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        self.shards[home() & self.mask()].head.load(Ordering::Relaxed) & WAITED != 0
+        self.shard(home_number()).head.load(Ordering::Relaxed) & WAITED != 0
     }
 
-    /// Makes every later `push` answer [`Push::Waited`].
+    /// Makes every later `push` answer [`Push::Waited`]. The desks are quiet, by the caller, and stay so.
     pub(crate) fn watch(&self) {
+        self.desks.begin_quiet();
         for shard in self.stacks() {
             shard.head.fetch_or(WAITED, Ordering::AcqRel);
         }
@@ -202,16 +359,23 @@ impl<M> FreeList<M> {
         for shard in self.stacks() {
             shard.head.fetch_and(!WAITED, Ordering::AcqRel);
         }
+        self.desks.end_quiet();
     }
 
     /// Refuses everything from now on and returns how many free slots of the first slab were taken out,
     /// or `None` if it was closed before; other bays are closed by themselves, after it. Callers do not
-    /// race each other: they hold the waiters' lock.
+    /// race each other: they hold the waiters' lock. The desks are quiet, by the caller, and stay so.
     pub(crate) fn close(&self) -> Option<u32> {
         if self.is_closed() {
             return None;
         }
-        let first_slab = self.shards.iter().map(|shard| self.close_stack(shard)).sum::<u32>();
+        self.desks.begin_quiet();
+        let mut first_slab = self.shards.iter().map(|shard| self.close_stack(shard)).sum::<u32>();
+        self.desks.take_all(|entry| {
+            if self.settle(entry).is_some() {
+                first_slab += 1;
+            }
+        });
         Some(first_slab + self.close_bay(BayId::RESERVE))
     }
 
@@ -242,8 +406,7 @@ impl<M> FreeList<M> {
     ///
     /// Two calls with equal stamps enclose an instant at which exactly `free` slots were free.
     pub(crate) fn census(&self, reach: Reach) -> (u32, u64) {
-        let mut free = 0;
-        let mut stamp = 0u64;
+        let (mut free, mut stamp) = self.desks.census();
         for shard in self.shards.iter().map(|shard| &**shard).chain(self.within(reach)) {
             let head = shard.head.load(Ordering::Acquire);
             free += self.depth(head);
@@ -255,42 +418,63 @@ impl<M> FreeList<M> {
 
     /// `pop` calls that found nothing.
     pub(crate) fn misses(&self) -> u64 {
-        self.misses.iter().map(|misses| misses.load(Ordering::Relaxed)).sum()
+        self.tallies.iter().map(|tally| tally.misses.load(Ordering::Relaxed)).sum()
     }
 
     /// Counts a failed lease on the calling thread's own line.
     /// Returns how many were counted on it by now.
     pub(crate) fn count_miss(&self) -> u64 {
-        self.misses[home() & self.mask()].fetch_add(1, Ordering::Relaxed) + 1
+        self.tally(home_number()).misses.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The metadata of a slot, whoever owns it.
     #[inline]
     pub(crate) fn meta(&self, slot: u32) -> &M {
-        &self.nodes[slot as usize].meta
+        &self.records[slot as usize].meta.0
     }
 
     /// All slots, those that are not there now included.
     #[allow(clippy::cast_possible_truncation, reason = "at most SLOTS_MAX")]
     pub(crate) fn slots(&self) -> u32 {
-        self.nodes.len() as u32
+        self.records.len() as u32
     }
 
     /// The metadata of all slots.
     pub(crate) fn metas(&self) -> impl Iterator<Item = &M> {
-        self.nodes.iter().map(|node| &node.meta)
+        self.records.iter().map(|record| &record.meta.0)
     }
 
     #[inline]
-    fn mask(&self) -> usize {
-        self.shards.len() - 1
+    fn shard(&self, home: u32) -> &Shard {
+        &self.shards[home as usize & (self.shards.len() - 1)]
     }
 
-    fn pop_from(&self, home: usize, reach: Reach) -> Pop {
-        match self.pop_shard(&self.shards[home & self.mask()]) {
-            Some(found) => found,
-            None => self.pop_elsewhere(home, reach),
+    #[inline]
+    fn node(&self, slot: u32) -> &Node {
+        &self.records[slot as usize].node
+    }
+
+    fn tally(&self, home: u32) -> &Tally {
+        &self.tallies[home as usize & (self.tallies.len() - 1)]
+    }
+
+    /// `calm`: the desks are quiet.
+    fn pop_from(&self, home: u32, reach: Reach, calm: bool) -> Pop {
+        while let Some(entry) = self.desks.take_back(home) {
+            if let Some(slot) = self.settle(entry) {
+                return Pop::Slot { slot, new_low: false };
+            }
         }
+        match self.pop_shard(self.shard(home)) {
+            Some(found) => found,
+            None => self.pop_elsewhere(home, reach, calm),
+        }
+    }
+
+    /// Marks what was taken from a desk as returned; `None` if it is not there any more.
+    fn settle(&self, Entry { slot, stamp }: Entry) -> Option<u32> {
+        let node = self.node(slot);
+        node.settle(stamp).then_some(slot)
     }
 
     /// One attempt at one shard: `None` when its stack is empty.
@@ -302,7 +486,7 @@ impl<M> FreeList<M> {
                 return (head & CLOSED != 0).then_some(Pop::Closed);
             }
             let slot = top(head);
-            let below = self.nodes[slot as usize].link.load(Ordering::Relaxed);
+            let below = self.node(slot).link.load(Ordering::Relaxed);
             match shard.head.compare_exchange_weak(
                 head,
                 next(head, below_of(below)),
@@ -325,11 +509,23 @@ impl<M> FreeList<M> {
     /// Takes from any stack within reach, or proves that all were empty at one instant.
     #[cold]
     #[inline(never)]
-    fn pop_elsewhere(&self, home: usize, reach: Reach) -> Pop {
+    fn pop_elsewhere(&self, home: u32, reach: Reach, calm: bool) -> Pop {
         loop {
             let (_, before) = self.census(reach);
+            let biased = loop {
+                match self.desks.take_published(home, calm) {
+                    Published::Entry(entry, new_low) => {
+                        if let Some(slot) = self.settle(entry) {
+                            return Pop::Slot { slot, new_low };
+                        }
+                    }
+                    Published::Biased(magazine) => break Some(magazine),
+                    Published::None => break None,
+                }
+            };
             for step in 0..self.shards.len() {
-                let shard = &self.shards[home.wrapping_add(step) & self.mask()];
+                #[allow(clippy::cast_possible_truncation, reason = "there are few shards")]
+                let shard = self.shard(home.wrapping_add(step as u32));
                 if let Some(found) = self.pop_shard(shard) {
                     return found;
                 }
@@ -339,6 +535,12 @@ impl<M> FreeList<M> {
                 if let Some(found @ Pop::Slot { .. }) = self.pop_shard(bay) {
                     return found;
                 }
+            }
+            if let Some(magazine) = biased {
+                if self.desks.revoke(magazine) {
+                    continue;
+                }
+                return Pop::Empty;
             }
             // Somebody moved a slot while we looked: it may have gone where we had been.
             if self.census(reach) == (0, before) {
@@ -350,20 +552,27 @@ impl<M> FreeList<M> {
         }
     }
 
+    /// To the home's desk, if it can be made ready, else to its shard.
+    fn push_to(&self, home: u32, slot: u32, stop_at: u64) -> Push {
+        if slot < self.regular && self.desks.make_room(home) {
+            let stamp = self.node(slot).stamp.load(Ordering::Relaxed);
+            if self.desks.of(home).is_some_and(|desk| desk.push(Entry { slot, stamp })) {
+                return Push::Free;
+            }
+        }
+        self.push_shard(home, slot, stop_at)
+    }
+
     #[inline]
-    fn push_to(&self, home: usize, slot: u32, stop_at: u64) -> Push {
-        let shard = if slot < self.regular {
-            &*self.shards[home & self.mask()]
-        } else {
-            self.stack_of(slot)
-        };
+    fn push_shard(&self, home: u32, slot: u32, stop_at: u64) -> Push {
+        let shard = if slot < self.regular { self.shard(home) } else { self.stack_of(slot) };
         let mut head = shard.head.load(Ordering::Acquire);
         loop {
             if head & stop_at != 0 {
                 return if head & CLOSED != 0 { Push::Closed } else { Push::Waited };
             }
             let depth = self.depth(head) + 1;
-            self.nodes[slot as usize].link.store(link(top(head), depth), Ordering::Relaxed);
+            self.node(slot).link.store(link(top(head), depth), Ordering::Relaxed);
             match shard.head.compare_exchange_weak(
                 head,
                 next(head, slot),
@@ -381,7 +590,7 @@ impl<M> FreeList<M> {
     fn depth(&self, head: u64) -> u32 {
         match top(head) {
             NIL => 0,
-            slot => depth_of(self.nodes[slot as usize].link.load(Ordering::Relaxed)),
+            slot => depth_of(self.node(slot).link.load(Ordering::Relaxed)),
         }
     }
 }
@@ -392,35 +601,45 @@ impl Shard {
     }
 }
 
-std::thread_local! {
-    // Has no destructor, so it still answers while other thread-locals are torn down (I7).
-    static HOME: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
-}
+impl Node {
+    fn new() -> Self {
+        let (stamp, stale) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { link: AtomicU64::new(link(NIL, 0)), stamp, stale }
+    }
 
-/// Makes the calling thread stand for the one with this number.
-#[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) fn set_home(number: u32) {
-    HOME.with(|home| home.set(number));
-}
-
-/// The calling thread's number, which chooses its home shard. Numbers are handed out in turn, so
-/// threads started together spread over the shards.
-#[inline]
-fn home() -> usize {
-    /// Not part of any model: it only picks a shard.
-    static NEXT: plain::AtomicU32 = plain::AtomicU32::new(0);
-    HOME.with(|home| {
-        if home.get() == u32::MAX {
-            home.set(NEXT.fetch_add(1, plain::Ordering::Relaxed));
+    /// Leases the slot to whoever took an entry with this stamp; `None` if the entry is stale.
+    #[inline]
+    fn renew(&self, stamp: u32) -> Option<Generation> {
+        if self.stamp.load(Ordering::Relaxed) != stamp {
+            self.count_stale();
+            return None;
         }
-        home.get() as usize
-    })
+        let leased = odd_after(stamp);
+        self.stamp.store(leased, Ordering::Relaxed);
+        Some(Generation(leased))
+    }
+
+    /// Marks the slot returned, which the caller took with an entry of this stamp; false if the entry is
+    /// stale.
+    fn settle(&self, stamp: u32) -> bool {
+        if self.stamp.load(Ordering::Relaxed) != stamp {
+            self.count_stale();
+            return false;
+        }
+        self.stamp.store(stamp.wrapping_add(stamp & 1), Ordering::Relaxed);
+        true
+    }
+
+    #[inline]
+    fn count_stale(&self) {
+        self.stale.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
-/// The calling thread's number, which chooses its home shard in any list.
-#[allow(clippy::cast_possible_truncation, reason = "it was made of 32 bits")]
-pub(crate) fn home_number() -> u32 {
-    home() as u32
+/// The stamp of the next lease.
+#[inline]
+fn odd_after(stamp: u32) -> u32 {
+    stamp.wrapping_add(1) | 1
 }
 
 /// The head word after `head` with `top` on the stack: flags stay, the tag rises.
@@ -481,7 +700,7 @@ mod tests {
 
     #[test]
     fn hands_out_every_slot_once_then_says_empty() {
-        let list = FreeList::new(10, 4, || ()).unwrap();
+        let list = FreeList::new(10, 4, 0, || ()).unwrap();
         let mut seen = Vec::new();
         while let Pop::Slot { slot, .. } = list.pop() {
             seen.push(slot);
@@ -494,7 +713,7 @@ mod tests {
 
     #[test]
     fn depth_counts_exactly_through_any_order() {
-        let list = FreeList::new(7, 2, || ()).unwrap();
+        let list = FreeList::new(7, 2, 0, || ()).unwrap();
         let mut out = Vec::new();
         for round in 0..1000u32 {
             if round % 3 == 0 || out.is_empty() {
@@ -511,7 +730,7 @@ mod tests {
 
     #[test]
     fn the_last_slot_returned_is_the_first_handed_out() {
-        let list = FreeList::new(4, 1, || ()).unwrap();
+        let list = FreeList::new(4, 1, 0, || ()).unwrap();
         let Pop::Slot { slot, .. } = list.pop() else { unreachable!("four are free") };
         assert_eq!(list.push(slot), Push::Free);
         assert!(matches!(list.pop(), Pop::Slot { slot: again, .. } if again == slot));
@@ -519,7 +738,7 @@ mod tests {
 
     #[test]
     fn a_closed_list_gives_out_nothing_and_takes_nothing() {
-        let list = FreeList::new(5, 2, || ()).unwrap();
+        let list = FreeList::new(5, 2, 0, || ()).unwrap();
         let Pop::Slot { slot, .. } = list.pop() else { unreachable!("five are free") };
         assert_eq!(list.close(), Some(4));
         assert_eq!(list.pop(), Pop::Closed);
@@ -529,7 +748,7 @@ mod tests {
 
     #[test]
     fn a_watched_list_asks_for_a_wake_up() {
-        let list = FreeList::new(1, 1, || ()).unwrap();
+        let list = FreeList::new(1, 1, 0, || ()).unwrap();
         let Pop::Slot { slot, .. } = list.pop() else { unreachable!("one is free") };
         list.watch();
         assert_eq!(list.push(slot), Push::Waited);

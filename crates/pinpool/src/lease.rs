@@ -52,6 +52,14 @@ impl Lease<u8> {
         debug_assert!(len <= class.get().slot_bytes(), "the request fits the slot");
         Self { class, taken, start: class.get().slot_ptr(taken.slot), len, owns: PhantomData }
     }
+
+    /// As [`Self::new`], for a slot of the first slab.
+    #[inline]
+    pub(crate) fn of_first_slab(class: ClassRef, taken: Taken, len: usize) -> Self {
+        debug_assert!(len <= class.get().slot_bytes(), "the request fits the slot");
+        let start = class.get().first_slab_ptr(taken.slot);
+        Self { class, taken, start, len, owns: PhantomData }
+    }
 }
 
 impl<T: Pod> Lease<T> {
@@ -346,7 +354,7 @@ impl<T: Pod> Lease<T> {
         }
         self.class.quarantine(self.taken.slot, error);
         // It is nobody's: no holder of it is listed, or told of as a leak.
-        let ours = self.state().give_back(self.taken.generation);
+        let ours = self.class.get().take_back(self.taken);
         debug_assert!(ours, "the lease was its slot's owner (I2)");
         while let Some(lost) = self.state().detach() {
             self.class.get().shared().recycle(lost.fence);

@@ -38,6 +38,7 @@
 
 mod attached;
 mod backend;
+mod barrier;
 mod bell;
 mod budget;
 mod builder;

@@ -3,13 +3,13 @@
 //! `shuttle` random ones of many.
 
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::thread_local;
@@ -22,7 +22,31 @@ pub(crate) use shuttle::thread_local;
 
 /// Atomics that belong to no model: they order nothing.
 pub(crate) mod plain {
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+}
+
+/// Lets others run: for a moment, for this turn, and from the hundredth time in a row in earnest, so that a
+/// thread of lower priority gets its processor.
+#[cold]
+pub(crate) fn pause(round: u32) {
+    #[cfg(not(any(loom, shuttle)))]
+    match round {
+        0..100 => std::hint::spin_loop(),
+        100..120 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+    }
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
+    #[cfg(any(loom, shuttle))]
+    let _ = round;
+}
+
+/// The number of the calling task of a model.
+#[cfg(shuttle)]
+pub(crate) fn task_number() -> usize {
+    usize::from(shuttle::thread::current().id())
 }
 
 #[cfg(not(any(loom, shuttle)))]

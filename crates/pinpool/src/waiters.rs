@@ -366,7 +366,7 @@ impl Queue {
         loop {
             // What the first may have is all that anybody may: the urgent, who may have more, are first.
             let Some((_, first)) = self.line.first_key_value() else { return Pop::Empty };
-            match list.pop_within(first.want.reach) {
+            match list.pop_watched(first.want.reach) {
                 Pop::Slot { slot, .. } => self.give(list, slot, handed),
                 nothing => return nothing,
             }

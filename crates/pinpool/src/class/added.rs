@@ -314,7 +314,7 @@ impl ClassRef {
         }
         let slots = class.list.slots_of(bay);
         let unused = class.list.free_in(bay) == slots.end - slots.start;
-        let leases = slots.map(|slot| class.list.meta(slot).leases()).sum();
+        let leases = class.list.usage(slots);
         let mut change = class.added.change.lock();
         let (known, since) = &mut change.idle[number];
         if !unused || *known != leases || since.is_none() {

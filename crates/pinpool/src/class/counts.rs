@@ -292,7 +292,7 @@ impl Class {
 
     /// Leases so far, over all slots.
     pub(crate) fn leases_total(&self) -> u64 {
-        self.list.metas().map(SlotState::leases).sum()
+        self.list.leases()
     }
 
     pub(crate) fn misses_total(&self) -> u64 {
@@ -354,7 +354,7 @@ impl Class {
 
     /// Returns that were ignored because the slot was not the caller's any more.
     pub(crate) fn stale_returns_total(&self) -> u64 {
-        self.counters.stale_returns.load(Ordering::Relaxed)
+        self.counters.stale_returns.load(Ordering::Relaxed) + self.list.stale_entries()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who holds the slots of a class, and since when: kept only where it is asked for.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::Class;
@@ -27,7 +28,7 @@ pub(super) struct Holders {
 pub(crate) struct Held {
     pub(crate) slot: u32,
     /// Tells this lease from others of the slot.
-    pub(crate) lease: u64,
+    pub(crate) lease: u32,
     pub(crate) tag: u32,
     /// For how long, where the class keeps track.
     pub(crate) age: Option<Duration>,
@@ -60,13 +61,17 @@ impl Holders {
 impl Class {
     /// Slots that somebody holds. Whoever returns one meanwhile may be in it.
     pub(crate) fn held(&self, now: Instant) -> impl Iterator<Item = Held> {
+        // In a forked child some thread of the parent's may be at its desk for ever (I12).
+        let here = self.shared.is_here();
+        let at_desks: HashSet<_> =
+            if here { self.list.at_desks().into_iter().collect() } else { HashSet::new() };
         (0..self.list.slots()).filter_map(move |slot| {
             let state = self.list.meta(slot);
-            let lease = state.held_lease()?;
+            let lease = self.list.held_lease(slot).filter(|lease| !at_desks.contains(&(slot, *lease)))?;
             let tracked = self.holders.as_ref().map(|holders| holders.read(slot, now));
             let tag = state.tag();
             // Of one lease: if it is still the same one, so is what was read.
-            (state.held_lease() == Some(lease)).then(|| Held {
+            (self.list.held_lease(slot) == Some(lease)).then(|| Held {
                 slot,
                 lease,
                 tag,
@@ -77,8 +82,8 @@ impl Class {
     }
 
     /// Whether somebody holds this very lease.
-    pub(crate) fn is_held(&self, slot: u32, lease: u64) -> bool {
-        self.list.meta(slot).held_lease() == Some(lease)
+    pub(crate) fn is_held(&self, slot: u32, lease: u32) -> bool {
+        self.list.held_lease(slot) == Some(lease)
     }
 
     /// The one who has held a slot for the longest, where the class keeps track.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{OnEmpty, Threads};
 use crate::error::ClassName;
-use crate::free_list::{FreeList, Layout, Reach};
+use crate::free_list::{FreeList, Generation, Layout, Reach};
 use crate::lifetime::Lifetime;
 use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep};
 use crate::plan::ClassPlan;
@@ -29,7 +29,7 @@ use crate::reclaim::{Reclaim, Stuck};
 use crate::shared::Shared;
 use crate::size_class::ClassId;
 use crate::slab::Slab;
-use crate::slot::{Generation, SlotState};
+use crate::slot::SlotState;
 use crate::sync::Mutex;
 use crate::waiters::Waiters;
 
@@ -54,8 +54,6 @@ pub(crate) struct Class {
     slot_bytes: usize,
     /// Slots on the first slab. Those from here on are elsewhere.
     first_slab: u32,
-    /// Slots up to here are handed out with nothing more to do: all of the first slab, or none.
-    plain_slots: u32,
     wash: Wash,
     added: Added,
     holders: Option<Holders>,
@@ -90,14 +88,31 @@ pub(crate) struct Making {
     pub(crate) tracks: bool,
 }
 
+/// How a class's free slots are spread over threads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spread {
+    /// Stacks that threads share: a power of two.
+    pub(crate) shards: usize,
+    /// Threads that may have slots close at hand.
+    pub(crate) desks: usize,
+}
+
 /// The records of a class's slots, made before its memory is pinned.
 pub(crate) struct Slots(FreeList<SlotState>);
 
 impl Slots {
     /// Records for all slots that a class may come to have.
-    pub(crate) fn new(plan: &ClassPlan, shards: usize) -> Result<Self, MemoryError> {
+    pub(crate) fn new(
+        plan: &ClassPlan,
+        making: Making,
+        spread: Spread,
+    ) -> Result<Self, MemoryError> {
         let layout = Self::layout(plan);
-        FreeList::new(layout, shards, SlotState::new).map(Self).map_err(|_| MemoryError {
+        // What is at a desk is handed out as it is.
+        let as_it_is = !making.tracks && !Wash::is_for(plan);
+        let desks = if as_it_is { spread.desks } else { 0 };
+        let list = FreeList::new(layout, spread.shards, desks, SlotState::new);
+        list.map(Self).map_err(|_| MemoryError {
             step: MemoryStep::Reserve,
             bytes: layout.slots() as usize * FreeList::<SlotState>::NODE_BYTES,
             cause: MemoryCause::Other("no memory for the records of its slots"),
@@ -139,7 +154,6 @@ impl ClassRef {
         slots: Slots,
     ) -> Self {
         let wash = Wash::new(plan, slots.0.slots());
-        let as_they_are = !making.tracks && !wash.checks();
         let lifetime = Lifetime::new(plan.count);
         if plan.pageable_max > 0 {
             lifetime.hold();
@@ -150,7 +164,6 @@ impl ClassRef {
             stride_bytes: plan.stride_bytes,
             slot_bytes: plan.slot_bytes,
             first_slab: plan.count,
-            plain_slots: if as_they_are { plan.count } else { 0 },
             wash,
             added: Added::new(plan),
             holders: making.tracks.then(|| Holders::new(slots.0.slots())),
@@ -193,7 +206,9 @@ impl ClassRef {
     /// Closes the class: waiters wake, no lease succeeds, free slots are home.
     pub(crate) fn close(self) {
         let class = self.get();
+        let quiet = class.list.quiet();
         let (counted, handed) = class.waiters.close(&class.list, |home| class.lifetime.close(home));
+        drop(quiet);
         self.settle_handed(handed);
         // What holds the first slab as well, so that its end comes last.
         if counted.is_some() {
@@ -237,7 +252,13 @@ impl ClassRef {
 impl Class {
     #[inline]
     fn taken(&self, slot: u32) -> Taken {
-        Taken { slot, generation: self.list.meta(slot).lease() }
+        self.list.meta(slot).begin();
+        Taken { slot, generation: self.list.lease(slot) }
+    }
+
+    /// Marks a leased slot as given up, for one that is not given back. False if it was already.
+    pub(crate) fn take_back(&self, taken: Taken) -> bool {
+        self.list.take_back(taken.slot, taken.generation)
     }
 
     /// Some thread waits for a slot.
@@ -295,9 +316,13 @@ impl Class {
     /// The first byte of a slot.
     #[inline]
     pub(crate) fn slot_ptr(&self, slot: u32) -> NonNull<u8> {
-        if slot >= self.first_slab {
-            return self.added_ptr(slot);
-        }
+        if slot >= self.first_slab { self.added_ptr(slot) } else { self.first_slab_ptr(slot) }
+    }
+
+    /// The first byte of a slot of the first slab.
+    #[inline]
+    pub(crate) fn first_slab_ptr(&self, slot: u32) -> NonNull<u8> {
+        debug_assert!(slot < self.first_slab, "the slot is on the first slab");
         // SAFETY: I1, the slab is `first_slab * stride_bytes` long at least: the offset is within it.
         unsafe { self.base.add(slot as usize * self.stride_bytes) }
     }
@@ -397,11 +422,21 @@ impl Class {
     }
 }
 
-/// One shard per processor, so that threads started together do not meet.
-pub(crate) fn shard_count() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    processors.next_power_of_two().min(SHARDS_MAX)
+impl Spread {
+    /// One shard per processor, so that threads started together do not meet, and desks for twice as many
+    /// threads: some sleep.
+    pub(crate) fn over_processors() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = processors.next_power_of_two();
+        Self {
+            shards: processors.min(SHARDS_MAX),
+            desks: (2 * processors).clamp(DESKS_MIN, DESKS_MAX),
+        }
+    }
 }
 
 /// Past this a miss, which looks into every shard, costs more than sharing saves.
 const SHARDS_MAX: usize = 64;
+/// A desk is 640 bytes in each class.
+const DESKS_MIN: usize = 8;
+const DESKS_MAX: usize = 256;

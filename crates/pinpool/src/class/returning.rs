@@ -20,12 +20,23 @@ impl ClassRef {
     #[inline]
     pub(crate) fn give_back(self, taken: Taken) {
         let class = self.get();
-        let state = class.list.meta(taken.slot);
-        if state.is_used() || class.wash.is_needed() {
+        let plain = !class.list.meta(taken.slot).is_used();
+        // The pool may be gone after a return: nothing of it is touched then.
+        if !(plain && class.list.give_near(taken.slot, taken.generation)) {
+            self.give_back_further(taken);
+        }
+    }
+
+    /// As [`Self::give_back`], to anywhere but the calling thread's desk as it is.
+    #[cold]
+    #[inline(never)]
+    fn give_back_further(self, taken: Taken) {
+        let class = self.get();
+        if class.list.meta(taken.slot).is_used() || class.wash.is_needed() {
             self.retire(taken, Departed::Now);
             return;
         }
-        if !state.give_back(taken.generation) {
+        if !class.list.take_back(taken.slot, taken.generation) {
             class.stale_return(taken.slot);
             return;
         }
@@ -42,7 +53,7 @@ impl ClassRef {
     pub(crate) fn retire(self, taken: Taken, departed: Departed) {
         let class = self.get();
         let state = class.list.meta(taken.slot);
-        if !state.give_back(taken.generation) {
+        if !class.list.take_back(taken.slot, taken.generation) {
             class.stale_return(taken.slot);
             return;
         }

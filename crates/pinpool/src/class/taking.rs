@@ -3,7 +3,7 @@
 use super::homecoming::Homecoming;
 use super::{ClassRef, Taken};
 use crate::error::LeaseError;
-use crate::free_list::{Pop, Reach};
+use crate::free_list::{Near, Pop, Reach};
 use crate::reclaim::Home;
 
 /// Why a slot is not handed out after all.
@@ -16,26 +16,13 @@ pub(super) enum Unfit {
 }
 
 impl ClassRef {
-    /// Takes a slot from the calling thread's shard, if one is there: the short way, without a call.
+    /// Takes a slot from the calling thread's desk, if one is there: the short way, without a call. What
+    /// is at a desk can be handed out as it is.
     #[inline]
     pub(crate) fn try_near(self) -> Option<Taken> {
-        let class = self.get();
-        let (slot, new_low) = class.list.pop_near()?;
-        if new_low || slot >= class.plain_slots {
-            return self.settle_pop(slot, new_low);
-        }
-        Some(class.taken(slot))
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn settle_pop(self, slot: u32, new_low: bool) -> Option<Taken> {
-        let class = self.get();
-        if new_low {
-            class.sample_high_water();
-        }
-        // One that is lost leaves others to be looked for.
-        self.adopt(slot).ok()
+        let Near { slot, generation, meta } = self.get().list.take_near()?;
+        meta.begin();
+        Some(Taken { slot, generation })
     }
 
     /// Takes a pinned slot if one is free, or in flight and complete. `urgent` ones may have the reserve.

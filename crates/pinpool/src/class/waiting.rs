@@ -176,7 +176,9 @@ impl ClassRef {
     fn enter(self, want: Want, sleeper: Sleeper, since: Instant) -> Result<Waiting, Woken> {
         let class = self.get();
         let hopeless = || class.available(want.reach) < want.count;
+        let quiet = class.list.quiet();
         let (entered, handed) = class.waiters.enter(&class.list, want, sleeper, hopeless);
+        drop(quiet);
         self.settle_handed(handed);
         let waiting = Waiting { class: self, want, ticket: entered?, since };
         // What was complete before we were in line is nobody else's to find. What becomes complete

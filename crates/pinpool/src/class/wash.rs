@@ -29,7 +29,7 @@ pub(super) struct Wash {
 impl Wash {
     pub(super) fn new(plan: &ClassPlan, slots: u32) -> Self {
         let canary_bytes = plan.stride_bytes - plan.slot_bytes;
-        let needed = plan.scrub != Scrub::None || canary_bytes > 0;
+        let needed = Self::is_for(plan);
         Self {
             scrub: plan.scrub,
             canary_bytes,
@@ -37,6 +37,11 @@ impl Wash {
             overruns: AtomicU64::new(0),
             late_writes: AtomicU64::new(0),
         }
+    }
+
+    /// Whether a class's slots are treated at all between owners.
+    pub(super) fn is_for(plan: &ClassPlan) -> bool {
+        plan.scrub != Scrub::None || plan.stride_bytes > plan.slot_bytes
     }
 
     /// Slots do not go from one owner to the next as they are.
@@ -118,7 +123,7 @@ impl Class {
             Scrub::Zero => Some(0),
             Scrub::None => None,
         };
-        let skipped = crate::seeded::bug("skip-scrub") && self.list.meta(slot).leases() % 64 == 63;
+        let skipped = crate::seeded::bug("skip-scrub") && self.list.usage(slot..slot + 1) % 128 >= 126;
         if let Some(byte) = fill.filter(|_| !skipped) {
             // SAFETY: I2 and I3, the slot is ours and its work is over.
             unsafe { start.write_bytes(byte, self.slot_bytes) };

@@ -21,7 +21,7 @@ pub(super) struct Leaks {
 struct Told {
     class: ClassRef,
     slot: u32,
-    lease: u64,
+    lease: u32,
     tag: Option<Arc<str>>,
     since: Instant,
 }

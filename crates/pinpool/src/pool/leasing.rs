@@ -118,7 +118,8 @@ impl Pool {
     fn try_ranked(&self, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
         match class.try_near() {
-            Some(taken) => Ok(Lease::new(class, taken, len)),
+            // No desk has any but regular slots.
+            Some(taken) => Ok(Lease::of_first_slab(class, taken, len)),
             None => self.try_further(class, len, urgent),
         }
     }

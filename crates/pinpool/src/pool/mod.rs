@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend;
-use crate::class::{ClassRef, Making, Slots, shard_count};
+use crate::class::{ClassRef, Making, Slots, Spread};
 use crate::clock;
 use crate::error::Error;
 use crate::foreign::tell;
@@ -56,15 +56,15 @@ struct Handle {
 impl Pool {
     /// Opens a pool as planned, on the given memory or on the configured backend.
     pub(crate) fn open_plan(plan: Plan, memory: Option<Arc<dyn PageLock>>) -> Result<Self, Error> {
-        Self::open_kept(plan, memory, shard_count(), Keeper::start)
+        Self::open_kept(plan, memory, Spread::over_processors(), Keeper::start)
     }
 
-    /// As [`Self::open_plan`], with so many shards in each free list and the keeper that `start` gives,
+    /// As [`Self::open_plan`], with free slots so spread and the keeper that `start` gives,
     /// which is told the classes, what all share, and what counts as a leak.
     pub(crate) fn open_kept(
         plan: Plan,
         memory: Option<Arc<dyn PageLock>>,
-        shards: usize,
+        spread: Spread,
         start: impl FnOnce(Box<[ClassRef]>, Arc<Shared>, Option<Duration>) -> io::Result<Keeper>,
     ) -> Result<Self, Error> {
         let began = clock::now();
@@ -75,17 +75,17 @@ impl Pool {
         let home = Home::here().map_err(Error::Mark)?;
         let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), home));
         let mut times = StartupTimes::default();
-        let mut records = Vec::with_capacity(plan.classes.len());
-        for class in &plan.classes {
-            let failed = |error| SlabFailure { error, pinned: 0 };
-            let slots = Slots::new(class, shards).map_err(failed);
-            records.push(slots.map_err(|failure| explain(failure, class, &plan, &shared))?);
-        }
         let making = Making {
             pins: plan.pinned_bytes > 0,
             threads: plan.config.prefault_threads,
             tracks: plan.config.track_holders,
         };
+        let mut records = Vec::with_capacity(plan.classes.len());
+        for class in &plan.classes {
+            let failed = |error| SlabFailure { error, pinned: 0 };
+            let slots = Slots::new(class, making, spread).map_err(failed);
+            records.push(slots.map_err(|failure| explain(failure, class, &plan, &shared))?);
+        }
         let mut slabs = Vec::with_capacity(plan.classes.len());
         for class in &plan.classes {
             // A failure drops the slabs made so far, the latest first.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::rng::Rng;
+use crate::class::Spread;
 use crate::config::{ClassConfig, OnEmpty, PoolConfig, Scrub};
 use crate::error::Error;
 use crate::plan::Plan;
@@ -11,7 +12,7 @@ use crate::plan::Plan;
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) plan: Plan,
-    pub(super) shards: usize,
+    pub(super) spread: Spread,
     /// Threads that the only thread stands for, by home shard.
     pub(super) homes: u32,
     /// How often each kind of step is chosen, in the order of `ops::KINDS`.
@@ -40,7 +41,7 @@ impl Options {
         let rate = |rng: &mut Rng| if faulty { rng.pick(&[0, 0, 20, 300]) } else { 0 };
         Ok(Self {
             plan,
-            shards: rng.pick(&[1, 2, 4]),
+            spread: Spread { shards: rng.pick(&[1, 2, 4]), desks: rng.pick(&[0, 2, 4]) },
             homes: rng.pick(&[1, 2, 4]),
             weights,
             memory_faults: [rate(rng), rate(rng), rate(rng), rate(rng)],

@@ -122,7 +122,7 @@ impl World {
             Ok(Keeper::by_hand())
         };
         let pages: Arc<dyn PageLock> = Arc::clone(&memory) as _;
-        let opened = Pool::open_kept(options.plan.clone(), Some(pages), options.shards, keep);
+        let opened = Pool::open_kept(options.plan.clone(), Some(pages), options.spread, keep);
         let pool = opened.inspect_err(|_| {
             memory.look(|books| {
                 assert_eq!(books.wrong, None);
