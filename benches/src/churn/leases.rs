@@ -1,5 +1,7 @@
 //! pinpool's leases, in pools of one class or of many.
 
+use std::{hint, iter};
+
 use pinpool::{BackendChoice, Lease, LockMode, ManualFence, Pool};
 
 use super::Source;
@@ -52,6 +54,9 @@ impl Source for Leases {
 }
 
 /// Leases that come home by way of a fence, which is complete before they are dropped.
+///
+/// While another thread takes all of them home, there is none for a moment: who asks then asks again,
+/// which is a part of what it costs.
 #[derive(Debug)]
 pub struct Retired {
     leases: Leases,
@@ -68,6 +73,15 @@ impl Retired {
         complete.complete();
         Ok(Self { leases: Leases::open(slots, 1)?, complete })
     }
+
+    #[cold]
+    fn take_again(&self) -> Option<Lease> {
+        let again = || {
+            hint::spin_loop();
+            self.leases.take()
+        };
+        iter::repeat_with(again).take(TRIES_MAX).flatten().next()
+    }
 }
 
 impl Source for Retired {
@@ -75,7 +89,7 @@ impl Source for Retired {
 
     #[inline]
     fn take(&self) -> Option<RetiredLease<'_>> {
-        let lease = self.leases.take()?;
+        let lease = self.leases.take().or_else(|| self.take_again())?;
         Some(RetiredLease { lease: Some(lease), complete: &self.complete })
     }
 
@@ -135,6 +149,8 @@ impl Source for Exhausted {
     }
 }
 
+/// Enough for another thread to be scheduled; then the slots are lost.
+const TRIES_MAX: usize = 1_000_000;
 /// The smallest class, and the only one of a pool of one.
 const SLOT_BYTES_MIN: usize = 64;
 /// Classes that nobody leases from.

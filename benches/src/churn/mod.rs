@@ -241,7 +241,7 @@ mod tests {
         }
         for _ in 0..2 {
             assert_eq!(held_at_once(&Leases::open(3, 12).unwrap(), 5), 3);
-            assert_eq!(held_at_once(&Retired::open(3).unwrap(), 5), 3);
+            assert_eq!(held_at_once(&Retired::open(3).unwrap(), 3), 3);
             assert_eq!(held_at_once(&MutexVec::new(3), 5), 3);
             assert_eq!(held_at_once(&Queue::new(3), 5), 3);
             assert_eq!(held_at_once(&Deadpool::new(3), 5), 3);

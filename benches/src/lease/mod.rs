@@ -137,10 +137,11 @@ const METHOD: &str = "\
     of 6,220,800 B. handoff: one thread of a pair takes, the other gives back, through a bounded \
     crossbeam channel of 16, with at least 32 slots a pair; integers through the same channel are \
     what it costs by itself. exhausted: tries that find nothing. after a fence: retire_after a \
-    fence that is complete. tail: each one timed, on all processors at once, by the processor's \
-    counter, less the median of two stamps with nothing between; what the stamps alone show is the \
-    machine's, and on some processors the counter moves in steps of 10 ns. growth: one thread, the \
-    same stamps; all slots are taken and given back in a random order, then each lease and drop is \
+    fence that is complete; where another thread takes all slots home at that moment, who asks \
+    asks again. tail: each one timed, on all processors at once, by the processor's counter, less \
+    the median of two stamps with nothing between; what the stamps alone show is the machine's, \
+    and on some processors the counter moves in steps of 10 ns. growth: one thread, the same \
+    stamps; all slots are taken and given back in a random order, then each lease and drop is \
     timed; half out: half of the slots are held, a random one is dropped and one is leased. \
     PyTorch: allocate and free of one size in C++, all cached, by scripts/pytorch/lease.py on the \
     same machine";

@@ -274,7 +274,8 @@ impl<M> FreeList<M> {
     /// Slots that are back at some desk, and the leases that they seem to be held by.
     pub(crate) fn at_desks(&self) -> Vec<(u32, u32)> {
         let quiet = self.desks.quiet();
-        let held = self.desks.contents().into_iter().map(|entry| (entry.slot, entry.stamp)).collect();
+        let held =
+            self.desks.contents().into_iter().map(|entry| (entry.slot, entry.stamp)).collect();
         drop(quiet);
         held
     }

@@ -67,7 +67,8 @@ impl Class {
             if here { self.list.at_desks().into_iter().collect() } else { HashSet::new() };
         (0..self.list.slots()).filter_map(move |slot| {
             let state = self.list.meta(slot);
-            let lease = self.list.held_lease(slot).filter(|lease| !at_desks.contains(&(slot, *lease)))?;
+            let lease =
+                self.list.held_lease(slot).filter(|lease| !at_desks.contains(&(slot, *lease)))?;
             let tracked = self.holders.as_ref().map(|holders| holders.read(slot, now));
             let tag = state.tag();
             // Of one lease: if it is still the same one, so is what was read.

@@ -249,7 +249,8 @@ impl Desks {
     /// Takes a slot from any published magazine. `calm`: no bias is on, and none comes on meanwhile.
     pub(super) fn take_published(&self, home: u32, calm: bool) -> Published {
         let desk = self.of(home);
-        let last = desk.and_then(|desk| (desk.from.load(Ordering::Relaxed) as usize).checked_sub(1));
+        let last =
+            desk.and_then(|desk| (desk.from.load(Ordering::Relaxed) as usize).checked_sub(1));
         if let Some(last) = last {
             // The others of the same desk are next: a thread that drops fills them in turn.
             let first = last / MAGAZINES * MAGAZINES;

@@ -114,7 +114,8 @@ mod imp {
 
         #[test]
         fn living_threads_have_numbers_of_their_own() {
-            let (numbers, barrier) = (std::sync::Mutex::new(Vec::new()), std::sync::Barrier::new(8));
+            let (numbers, barrier) =
+                (std::sync::Mutex::new(Vec::new()), std::sync::Barrier::new(8));
             std::thread::scope(|scope| {
                 for _ in 0..8 {
                     scope.spawn(|| {
