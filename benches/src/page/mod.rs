@@ -1,6 +1,7 @@
 //! The performance page and the README's table: read the committed results, write or check.
 
 mod in_flight;
+mod lease;
 mod render;
 mod waiting;
 
