@@ -3,12 +3,15 @@
 # into its folder as `run`. Needs bash and coreutils, no Rust, no network; and for the comparison
 # with PyTorch's allocator PyTorch, a C++ compiler and the CUDA headers.
 #
-#   OUT=folder ./run [cuda|host|processors]     (default: ./out, cuda; host only tries the script)
+#   OUT=folder ./run [cuda|host|processors|lease]     (default: ./out, cuda; host only tries the script)
 #
 # Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
-# gpu-tests.txt, benches.txt (the Criterion benches, then the examples), log.txt. With `processors`,
-# for which the GPU is of no use, two: waiting.json, log.txt. Every step is bounded; all steps of one run together take less than ten minutes. A failing step does not stop the
-# others, but the status is then 1.
+# gpu-tests.txt, benches.txt (the Criterion bench of frames, then the examples), log.txt. With
+# `processors`, for which the GPU is of no use, two: waiting.json, log.txt. With `lease`, for which it is
+# of use to PyTorch and RMM only, three: lease.json, benches-lease.txt (the other Criterion benches, and
+# RMM's figures where it is installed), log.txt; less than five minutes. Every step is bounded; all steps of
+# one run together take less than ten minutes. A failing step does not stop the others, but the status
+# is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,8 +19,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib.sh"
 
 backend=${1:-cuda}
-[[ $backend == cuda || $backend == host || $backend == processors ]] ||
-    die "there are cuda, host and processors, not '$backend'"
+[[ $backend == cuda || $backend == host || $backend == processors || $backend == lease ]] ||
+    die "there are cuda, host, processors and lease, not '$backend'"
 mkdir -p "${OUT:-out}"
 out=$(cd "${OUT:-out}" && pwd)
 scratch=$(mktemp -d)
@@ -75,26 +78,36 @@ copy() {
     [[ -s $out/copy.json ]]
 }
 
-# PyTorch's side of the next step, built here because its libraries are here.
+# pytorch NAME: PyTorch's side of the next step, built here because its libraries are here.
 pytorch() {
     command -v python3 >/dev/null ||
-        { echo 'no python3: in-flight.json will lack the ratio to PyTorch'; return 1; }
-    within 120 python3 "$here/pytorch/in_flight.py" "$scratch/pytorch.json" ||
-        { echo 'PyTorch was not measured: in-flight.json will lack the ratio to it'; return 1; }
+        { echo 'no python3: the next result will lack the ratio to PyTorch'; return 1; }
+    within 120 python3 "$here/pytorch/$1.py" "$scratch/pytorch.json" ||
+        { echo 'PyTorch was not measured: the next result will lack the ratio to it'; return 1; }
 }
 
-in_flight() {
+# compared SCENARIO: what `pinpool bench` measures beside PyTorch.
+compared() {
     local compare=()
     if [[ -s $scratch/pytorch.json ]]; then compare=(--pytorch "$scratch/pytorch.json"); fi
-    within 120 "$here/pinpool" bench in-flight "${compare[@]}" --json "$out/in-flight.json"
+    within 120 "$here/pinpool" bench "$1" "${compare[@]}" --json "$out/$1.json"
     # It says so and succeeds where there is no GPU.
-    [[ -s $out/in-flight.json ]]
+    [[ -s $out/$1.json ]]
+}
+
+rmm() {
+    if ! command -v python3 >/dev/null; then
+        echo "NOT RUN: RMM's pools: no python3"
+        return
+    fi
+    within 60 python3 "$here/rmm/lease.py" "$scratch/rmm.json"
+    if [[ -s $scratch/rmm.json ]]; then add_to_benches 'RMM' "$scratch/rmm.json"; fi
 }
 
 criterion() {
     local bench=$1 seconds=$2 report
     report=$scratch/bench-$bench.txt
-    within "$seconds" "$here/$bench" --bench --noplot \
+    within "$seconds" "$here/benches/$bench" --bench --noplot \
         --warm-up-time 0.3 --measurement-time 1 --sample-size 10 >"$report" 2>&1 ||
         { add_to_benches "$bench" "$report"; tail -n 20 "$report"; return 1; }
     add_to_benches "$bench" "$report"
@@ -103,7 +116,7 @@ criterion() {
 
 # add_to_benches NAME FILE: what a program printed, in the one file for all of them.
 add_to_benches() {
-    { printf '== %s\n' "$1"; cat "$2"; printf '\n'; } >>"$out/benches.txt"
+    { printf '== %s\n' "$1"; cat "$2"; printf '\n'; } >>"$benches"
 }
 
 # noise_clip FILE: 30 frames of 1080p noise, for hosts without ffmpeg.
@@ -142,6 +155,23 @@ on_processors() {
     steps_verdict
 }
 
+leases() {
+    rm -f "$benches"
+    step 'machine' machine
+    if command -v nvidia-smi >/dev/null; then
+        step 'PyTorch, for comparison' pytorch lease
+        step 'RMM, for comparison' rmm
+    else
+        printf '\nNOT RUN: PyTorch and RMM: no GPU here\n'
+    fi
+    step 'leases and drops' compared lease
+    step 'bench: lease' criterion lease 100
+    step 'bench: handoff' criterion handoff 40
+    step 'bench: exhausted' criterion exhausted 40
+    step 'bench: in flight' criterion in_flight 30
+    steps_verdict
+}
+
 all_steps() {
     step 'machine' machine
     step 'touch memory' touch_memory
@@ -151,11 +181,10 @@ all_steps() {
     # Without a GPU there is nothing to copy to.
     if [[ $backend != host ]]; then
         step 'copy bandwidth' copy
-        step 'PyTorch, for comparison' pytorch
-        step 'leases in flight' in_flight
+        step 'PyTorch, for comparison' pytorch in_flight
+        step 'leases in flight' compared in-flight
     fi
-    rm -f "$out/benches.txt"
-    step 'bench: lease' criterion lease 90
+    rm -f "$benches"
     step 'bench: frame churn' criterion frame_churn 60
     step 'examples' examples
     steps_verdict
@@ -163,6 +192,11 @@ all_steps() {
 
 # Not `"$run" || …`, which would switch errexit off inside it.
 set +e
-if [[ $backend == processors ]]; then run=on_processors; else run=all_steps; fi
+benches=$out/benches.txt
+case $backend in
+processors) run=on_processors ;;
+lease) run=leases benches=$out/benches-lease.txt ;;
+*) run=all_steps ;;
+esac
 "$run" 2>&1 | tee "$out/log.txt"
 exit "${PIPESTATUS[0]}"

@@ -1,24 +1,30 @@
 //! Workloads, rivals and reports that measure pinpool against what people write without it.
 //!
-//! A scenario ([`frames`], [`copy`], [`in_flight`], [`waiting`]) runs its rivals interleaved in one process and returns a
-//! [`report`], which is the JSON that is committed and the table that is printed. The command line
-//! tool and the Criterion targets run this same code; [`page`] turns committed results into the
-//! performance page.
+//! A scenario ([`frames`], [`copy`], [`lease`], [`in_flight`], [`waiting`]) runs its rivals
+//! interleaved in one process and returns a [`report`], which is the JSON that is committed and the
+//! table that is printed. The command line tool and the Criterion targets run this same code;
+//! [`page`] turns committed results into the performance page.
 
+pub mod churn;
 pub mod copy;
 pub mod cuda_rig;
 pub mod error;
 pub mod frames;
 pub mod in_flight;
+pub mod lease;
 pub mod machine;
 pub mod output;
 pub mod page;
+mod pytorch;
 pub mod report;
 pub mod rig;
 pub mod rivals;
 pub mod sink;
+pub mod stamp;
+mod tables;
 pub mod text;
 pub mod timing;
 pub mod waiting;
+pub mod window;
 
 pub use error::BenchError;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
+use crate::lease::report::{LEASE_SCENARIO, LeaseReport};
 use crate::machine::Machine;
 use crate::text;
 use crate::waiting::report::{WAITING_SCENARIO, WaitingReport};
@@ -156,13 +157,15 @@ pub enum Report {
     InFlight(Box<InFlightReport>),
     /// A result of `bench waiting`.
     Waiting(Box<WaitingReport>),
+    /// A result of `bench lease`.
+    Lease(Box<LeaseReport>),
 }
 
 impl Report {
     /// Why nothing was measured, where nothing was.
     pub fn not_run(&self) -> Option<&str> {
         match self {
-            Self::Frames(_) | Self::Waiting(_) => None,
+            Self::Frames(_) | Self::Waiting(_) | Self::Lease(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
             Self::InFlight(report) => report.not_run.as_deref(),
         }
@@ -183,10 +186,11 @@ impl Report {
             COPY => serde_json::from_str(json).map(Self::Copy),
             IN_FLIGHT => serde_json::from_str(json).map(Self::InFlight),
             WAITING_SCENARIO => serde_json::from_str(json).map(Self::Waiting),
+            LEASE_SCENARIO => serde_json::from_str(json).map(Self::Lease),
             other => {
                 return Err(format!(
-                    "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\", \"{IN_FLIGHT}\" or \
-                     \"{WAITING_SCENARIO}\" expected"
+                    "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\", \"{IN_FLIGHT}\", \
+                     \"{WAITING_SCENARIO}\" or \"{LEASE_SCENARIO}\" expected"
                 ));
             }
         };

@@ -40,6 +40,11 @@ pub fn markdown_table(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A Markdown table behind an empty line; nothing where it has no row.
+pub fn markdown_section(header: &[&str], rows: &[Vec<String>]) -> String {
+    if rows.is_empty() { String::new() } else { format!("\n{}", markdown_table(header, rows)) }
+}
+
 /// A byte count in the binary unit in which it is a short whole number, else in decimal ones.
 pub fn bytes(count: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
 
@@ -71,6 +72,51 @@ impl Times {
     /// The longest operation in microseconds, exactly.
     pub fn max_us(&self) -> f64 {
         self.longest.as_secs_f64() * 1e6
+    }
+}
+
+/// How a figure moves from round to round.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// The middle one.
+    pub median: f64,
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
+
+impl Range {
+    /// Of these values; zeros where there are none.
+    pub fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let end = |value: Option<&f64>| rounded(value.copied().unwrap_or(0.0));
+        Self { median: rounded(median(values)), low: end(sorted.first()), high: end(sorted.last()) }
+    }
+
+    /// Of `ours / theirs`, round by round.
+    pub fn of_ratios(ours: &[f64], theirs: &[f64]) -> Self {
+        let pairs = ours.iter().zip(theirs).filter(|(_, theirs)| **theirs > 0.0);
+        Self::of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
+    }
+}
+
+/// Counts rounds done, of all parts of a scenario.
+pub(crate) struct Progress<'a> {
+    done: u64,
+    total: u64,
+    tell: &'a mut dyn FnMut(u64, u64),
+}
+
+impl<'a> Progress<'a> {
+    pub(crate) fn new(total: u64, tell: &'a mut dyn FnMut(u64, u64)) -> Self {
+        Self { done: 0, total, tell }
+    }
+
+    pub(crate) fn step(&mut self) {
+        self.done += 1;
+        (self.tell)(self.done, self.total);
     }
 }
 
@@ -173,6 +219,16 @@ mod tests {
         assert_eq!(median_ratio(&[40.0, 4.0, 44.0], &[10.0, 1.0, 10.0]), 4.0);
         assert_eq!(median_ratio(&[1.0], &[0.0]), 0.0);
         assert_eq!(rounded(5.862_764_999), 5.863);
+    }
+
+    #[test]
+    fn ratios_are_of_one_round() {
+        assert_eq!(Range::of(&[]), Range::default());
+        assert_eq!(Range::of(&[3.0, 1.0, 2.0]), Range { median: 2.0, low: 1.0, high: 3.0 });
+        // The second round was disturbed for both: the ratio is not.
+        let range = Range::of_ratios(&[40.0, 4.0, 44.0], &[10.0, 1.0, 10.0]);
+        assert_eq!(range, Range { median: 4.0, low: 4.0, high: 4.4 });
+        assert_eq!(Range::of_ratios(&[1.0], &[0.0]), Range::default());
     }
 
     #[test]

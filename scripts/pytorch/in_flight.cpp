@@ -3,27 +3,21 @@
 // The other side of `pinpool bench in-flight`: the same bytes, batches, depth and order, so that
 // the figures of both compare. Loaded by in_flight.py; writes JSON that `--pytorch` reads.
 
+#include "common.hpp"
+
 #include <ATen/cuda/CachingHostAllocator.h>
 #include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <stdexcept>
-#include <string>
 #include <thread>
 #include <vector>
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBytes = 64 << 10;
 constexpr int kDepth = 8;
@@ -35,16 +29,6 @@ constexpr int kPendingRounds = 400;
 constexpr int kStreamsTried = 64;
 constexpr auto kPatience = std::chrono::seconds(30);
 constexpr auto kStandsStill = std::chrono::milliseconds(200);
-
-void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) {
-    throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(status));
-  }
-}
-
-double ns_since(Clock::time_point started) {
-  return std::chrono::duration<double, std::nano>(Clock::now() - started).count();
-}
 
 struct Spread {
   double median, p90, p99, max;
@@ -259,36 +243,25 @@ std::string pending_rows(at::HostAllocator* allocator) {
 }
 
 void measure(const char* path, const char* version) {
-  check(cudaSetDevice(0), "cudaSetDevice");
-  cudaDeviceProp device;
-  check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+  const cudaDeviceProp device = first_device();
   at::HostAllocator* allocator = at::getHostAllocator(c10::DeviceType::CUDA);
   if (allocator == nullptr) throw std::runtime_error("PyTorch has no host allocator for CUDA");
   const Round round = measure_round(allocator);
   const std::string pending = pending_rows(allocator);
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "w"), &std::fclose);
-  if (!file) throw std::runtime_error(std::string("cannot write ") + path);
-  const int written = std::fprintf(
-      file.get(),
+  char head[1024];
+  std::snprintf(
+      head, sizeof head,
       "{\n  \"pytorch_version\": \"%s\",\n  \"device\": \"%s\",\n  \"bytes\": %zu,\n"
       "  \"rounds_per_batch\": %d,\n  \"batches\": %d,\n  \"round_ns\": %s,\n"
-      "  \"copy_call_ns\": %s,\n  \"allocate_record_free_ns\": %s,\n  \"pending\": [%s\n  ]\n}\n",
+      "  \"copy_call_ns\": %s,\n  \"allocate_record_free_ns\": %s,\n  \"pending\": [",
       version, device.name, kBytes, kDepth, kBatches, json(round.round).c_str(),
-      json(round.copy).c_str(), json(round.added).c_str(), pending.c_str());
-  if (written < 0 || std::fflush(file.get()) != 0) {
-    throw std::runtime_error(std::string("cannot write ") + path);
-  }
+      json(round.copy).c_str(), json(round.added).c_str());
+  write_file(path, head + pending + "\n  ]\n}\n");
 }
 
 }  // namespace
 
 // Writes the figures to `path`. Returns 0, or 1 after saying on standard error what failed.
 extern "C" int pinpool_measure_in_flight(const char* path, const char* version) {
-  try {
-    measure(path, version);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "in_flight.cpp: %s\n", error.what());
-    return 1;
-  }
+  return status_of("in_flight.cpp", [&] { measure(path, version); });
 }

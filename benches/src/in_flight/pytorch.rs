@@ -1,6 +1,5 @@
 //! The other side of the comparison: what `scripts/pytorch` measured of PyTorch's host allocator.
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::report::{PendingRow, Spread};
 use super::{BYTES, DEPTH};
 use crate::BenchError;
+use crate::pytorch;
 
 /// The figures of PyTorch's caching host allocator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,40 +38,33 @@ impl PyTorch {
     /// # Errors
     /// [`BenchError::Input`] naming the file and what is wrong with it.
     pub fn read(path: &Path) -> Result<Self, BenchError> {
-        let wrong =
-            |what: String| BenchError::Input(format!("--pytorch {}: {what}", path.display()));
-        let text = fs::read_to_string(path).map_err(|cause| wrong(cause.to_string()))?;
-        let read: Self = serde_json::from_str(&text).map_err(|cause| wrong(cause.to_string()))?;
-        let (bytes, rounds) = (BYTES as u64, DEPTH as u64);
-        if (read.bytes, read.rounds_per_batch) != (bytes, rounds) {
-            return Err(wrong(format!(
-                "measured {} bytes, {} in flight; only {bytes} bytes, {rounds} in flight compare",
-                read.bytes, read.rounds_per_batch,
-            )));
-        }
-        let median = read.allocate_record_free_ns.median;
-        if median <= 0.0 || median.is_nan() {
-            return Err(wrong(format!("a median of {median} ns is no figure to compare with")));
-        }
-        Ok(read)
+        pytorch::read(path, |read: &Self| {
+            let (bytes, rounds) = (BYTES as u64, DEPTH as u64);
+            if (read.bytes, read.rounds_per_batch) != (bytes, rounds) {
+                return Err(format!(
+                    "measured {} bytes, {} in flight; only {bytes} bytes, {rounds} in flight compare",
+                    read.bytes, read.rounds_per_batch,
+                ));
+            }
+            let median = read.allocate_record_free_ns.median;
+            if median <= 0.0 || median.is_nan() {
+                return Err(format!("a median of {median} ns is no figure to compare with"));
+            }
+            Ok(())
+        })
     }
 
     /// Refuses figures of another GPU than `here`.
     pub(super) fn check_device(&self, here: Option<&str>) -> Result<(), BenchError> {
-        match here {
-            Some(here) if here == self.device => Ok(()),
-            here => Err(BenchError::Input(format!(
-                "--pytorch: measured on {}, this is {}; measure both on one machine",
-                self.device,
-                here.unwrap_or("unknown"),
-            ))),
-        }
+        pytorch::check_device(&self.device, here)
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 pub(crate) mod tests {
+    use std::fs;
+
     use super::*;
 
     pub(crate) fn figures() -> PyTorch {

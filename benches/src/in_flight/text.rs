@@ -1,12 +1,8 @@
 //! The result of the scenario `in-flight` for people: tables, and what follows from them.
 
-use std::fmt::Write as _;
-
 use super::report::{BARE, InFlightReport, PendingRow, Spread};
+use crate::tables::{self, Run, Table, Tabled};
 use crate::text;
-
-/// A table's title, header and rows.
-pub(crate) type Table = (&'static str, Vec<&'static str>, Vec<Vec<String>>);
 
 impl InFlightReport {
     /// The result for people.
@@ -20,20 +16,22 @@ impl InFlightReport {
                  NVIDIA GPU and its driver.\n"
             );
         }
-        let mut lines = format!("{}\n", self.machine.summary());
-        if self.quick {
-            lines.push_str("A quick run: it shows that all parts work, its figures mean little.\n");
+        tables::to_text(self)
+    }
+}
+
+impl Tabled for InFlightReport {
+    fn run(&self) -> Run<'_> {
+        Run {
+            machine: &self.machine,
+            command: &self.command,
+            commit: &self.commit,
+            method: &self.method,
+            quick: self.quick,
         }
-        for (title, header, rows) in self.tables() {
-            // Writing to a `String` cannot fail.
-            let _ = write!(lines, "\n{title}\n{}", text::table(&header, &rows));
-        }
-        let _ = write!(lines, "\n{}\n{}\n", self.conclusion(), self.method);
-        lines
     }
 
-    /// The tables of all parts.
-    pub(crate) fn tables(&self) -> Vec<Table> {
+    fn tables(&self) -> Vec<Table> {
         vec![
             self.round_table(),
             self.pending_table(),
@@ -43,8 +41,7 @@ impl InFlightReport {
         ]
     }
 
-    /// What the run shows, in a few sentences.
-    pub fn conclusion(&self) -> String {
+    fn conclusion(&self) -> String {
         let ratio = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), text::ratio);
         let pytorch = match (&self.pytorch, self.ratios.ours_over_pytorch) {
             (Some(theirs), Some(ours)) => format!(
@@ -65,7 +62,9 @@ impl InFlightReport {
             count(self.leaks),
         )
     }
+}
 
+impl InFlightReport {
     fn round_table(&self) -> Table {
         let header = vec!["ns a round, median / p99", "round", "copy call", "added"];
         let cell = |spread: &Spread| format!("{:.0} / {:.0}", spread.median, spread.p99);

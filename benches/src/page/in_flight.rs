@@ -1,7 +1,5 @@
 //! The part of the page about leases dropped in flight; empty where there is no such result.
 
-use std::fmt::Write as _;
-
 use super::Committed;
 use super::render::hardware;
 use crate::in_flight::report::InFlightReport;
@@ -22,14 +20,10 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::InFlight(report) => Some(row(report)),
-            Report::Frames(_) | Report::Copy(_) | Report::Waiting(_) => None,
+            Report::Frames(_) | Report::Copy(_) | Report::Waiting(_) | Report::Lease(_) => None,
         })
         .collect();
-    if rows.is_empty() {
-        String::new()
-    } else {
-        format!("\n{}", text::markdown_table(&header, &rows))
-    }
+    text::markdown_section(&header, &rows)
 }
 
 fn row(report: &InFlightReport) -> Vec<String> {
@@ -45,16 +39,6 @@ fn row(report: &InFlightReport) -> Vec<String> {
     ]
 }
 
-/// The absolute figures of one run.
-pub(super) fn figures(report: &InFlightReport) -> String {
-    let mut body = format!("{}\n", report.conclusion());
-    for (title, header, rows) in report.tables() {
-        // Writing to a `String` cannot fail.
-        let _ = write!(body, "\n{title}:\n\n{}", text::markdown_table(&header, &rows));
-    }
-    body
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -64,6 +48,7 @@ pub(super) mod tests {
         STREAM, Spread, Storm,
     };
     use crate::page::render;
+    use crate::tables::to_markdown;
 
     pub(crate) fn report() -> InFlightReport {
         let spread = |median| Spread { median, p90: median + 1.0, p99: median + 2.0 };
@@ -143,7 +128,7 @@ pub(super) mod tests {
         alone.ratios.ours_over_pytorch = None;
         assert!(ratios(&[committed(alone)]).contains("| NVIDIA H200 | - | 1.23x |"));
 
-        let text = figures(&report());
+        let text = to_markdown(&report());
         for row in [
             "| lease, upload, drop; event tracking off | 3000 / 3002 | 2000 / 2002 | 1000 / 1002 |",
             "| PyTorch 2.11.0 | 4000 / 8000 | 2000 / 4000 | 2000 / 4000 |",

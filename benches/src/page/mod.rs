@@ -2,6 +2,7 @@
 
 mod in_flight;
 mod instructions;
+mod lease;
 mod render;
 mod waiting;
 

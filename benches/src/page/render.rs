@@ -3,9 +3,10 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed, in_flight, waiting};
+use super::{COMMAND, Committed, in_flight, lease, waiting};
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
+use crate::tables::{self, Run, Tabled};
 use crate::text;
 
 /// The whole of `docs/performance.md`.
@@ -20,6 +21,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
     page.push_str(&frames_ratios(results));
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
+    page.push_str(&lease::ratios(results));
     page.push_str(&in_flight::ratios(results));
     page.push_str(&waiting::ratios(results));
     page.push_str("\n## Figures\n");
@@ -33,9 +35,10 @@ pub(super) fn performance(results: &[Committed]) -> String {
 /// What goes between the markers of the README.
 pub(super) fn readme_block(results: &[Committed]) -> String {
     format!(
-        "{}\n{}\nAbsolute figures, machines and commands: [docs/performance.md]\
+        "{}{}\n{}\nAbsolute figures, machines and commands: [docs/performance.md]\
          (docs/performance.md).\n",
         frames_ratios(results),
+        lease::readme(results),
         copy_ratios(results, README_COPY_BYTES_MIN),
     )
 }
@@ -52,7 +55,7 @@ fn frames_ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Frames(report) => Some(report),
-            Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) => None,
+            Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) | Report::Lease(_) => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -77,7 +80,7 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
     ];
     let reports = results.iter().filter_map(|committed| match &committed.report {
         Report::Copy(report) => Some(report),
-        Report::Frames(_) | Report::InFlight(_) | Report::Waiting(_) => None,
+        Report::Frames(_) | Report::InFlight(_) | Report::Waiting(_) | Report::Lease(_) => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -103,35 +106,22 @@ fn figures(committed: &Committed) -> String {
         Report::Frames(report) => (
             frames_figures(report),
             &report.machine,
-            &report.command,
-            &report.commit,
-            &report.method,
+            report.command.as_str(),
+            report.commit.as_str(),
+            report.method.as_str(),
             report.notes.as_slice(),
         ),
         Report::Copy(report) => (
             copy_figures(report),
             &report.machine,
-            &report.command,
-            &report.commit,
-            &report.method,
+            report.command.as_str(),
+            report.commit.as_str(),
+            report.method.as_str(),
             [].as_slice(),
         ),
-        Report::InFlight(report) => (
-            in_flight::figures(report),
-            &report.machine,
-            &report.command,
-            &report.commit,
-            &report.method,
-            [].as_slice(),
-        ),
-        Report::Waiting(report) => (
-            waiting::figures(report),
-            &report.machine,
-            &report.command,
-            &report.commit,
-            &report.method,
-            [].as_slice(),
-        ),
+        Report::InFlight(report) => tabled(report.as_ref()),
+        Report::Waiting(report) => tabled(report.as_ref()),
+        Report::Lease(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.
@@ -142,6 +132,12 @@ fn figures(committed: &Committed) -> String {
         let _ = writeln!(section, "- Note: {note}");
     }
     section
+}
+
+/// What [`figures`] says of a result of several tables.
+fn tabled(report: &dyn Tabled) -> (String, &Machine, &str, &str, &str, &[String]) {
+    let Run { machine, command, commit, method, .. } = report.run();
+    (tables::to_markdown(report), machine, command, commit, method, &[])
 }
 
 fn frames_figures(report: &FramesReport) -> String {
@@ -338,6 +334,19 @@ pub(super) mod tests {
         assert!(page.contains("| 16 cores, no GPU | 1.25x | 2.25x | 0.95x |"), "{page}");
         assert!(page.contains("### `results/host/waiting.json`\n"), "{page}");
         assert!(page.contains("`pinpool bench waiting` at commit 0123456789ab"), "{page}");
+    }
+
+    #[test]
+    fn leases_by_themselves_have_a_section_only_where_there_is_a_result() {
+        let mut results = results();
+        let both = |results: &[Committed]| performance(results) + &readme_block(results);
+        assert!(!both(&results).contains("lease and drop"));
+        let report = Report::Lease(Box::new(lease::tests::report()));
+        results.push(Committed { path: "results/h200/lease.json".into(), report });
+        let text = both(&results);
+        assert_eq!(text.matches("| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) |").count(), 2);
+        assert!(text.contains("### `results/h200/lease.json`\n"), "{text}");
+        assert!(text.contains("`pinpool bench lease` at commit 0123456789ab"), "{text}");
     }
 
     #[test]

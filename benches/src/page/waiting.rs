@@ -1,7 +1,5 @@
 //! The part of the page about waiting in line; empty where there is no such result.
 
-use std::fmt::Write as _;
-
 use super::Committed;
 use super::render::hardware;
 use crate::report::Report;
@@ -22,14 +20,10 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Waiting(report) => Some(row(report)),
-            Report::Frames(_) | Report::Copy(_) | Report::InFlight(_) => None,
+            Report::Frames(_) | Report::Copy(_) | Report::InFlight(_) | Report::Lease(_) => None,
         })
         .collect();
-    if rows.is_empty() {
-        String::new()
-    } else {
-        format!("\n{}", text::markdown_table(&header, &rows))
-    }
+    text::markdown_section(&header, &rows)
 }
 
 fn row(report: &WaitingReport) -> Vec<String> {
@@ -44,22 +38,14 @@ fn row(report: &WaitingReport) -> Vec<String> {
     ]
 }
 
-/// The absolute figures of one run.
-pub(super) fn figures(report: &WaitingReport) -> String {
-    let mut body = format!("{}\n", report.conclusion());
-    for (title, header, rows) in report.tables() {
-        // Writing to a `String` cannot fail.
-        let _ = write!(body, "\n{title}:\n\n{}", text::markdown_table(&header, &rows));
-    }
-    body
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use crate::page::render;
+    use crate::tables::to_markdown;
+    use crate::timing::Range;
     use crate::waiting::report::{
-        FREE, HandoverRow, LEASE, LoadRow, Range, ShortRow, THREAD, WAITING, WAITING_SCENARIO,
+        FREE, HandoverRow, LEASE, LoadRow, ShortRow, THREAD, WAITING, WAITING_SCENARIO,
         WaitingRatios,
     };
 
@@ -135,7 +121,7 @@ pub(super) mod tests {
         assert!(text.contains(row), "{text}");
         assert_eq!(ratios(&[]), "");
 
-        let text = figures(&report());
+        let text = to_markdown(&report());
         for row in [
             "| lease: waiting, 1000 on 50 | 47000 | 47000 | 47000 | 99.8 % | 7 | 0 |",
             "| lease: waiting, 1000 on 50 | 20.0 | 21.0 | 22.0 | 23.0 | 24.0 | 1.25x |",

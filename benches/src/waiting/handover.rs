@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use async_executor::Executor;
 use async_io::block_on;
 
+use super::Scale;
 use super::pools::{Guarded, Leases, Permits, TaskPool, ThreadPool};
 use super::report::{ASLEEP_TASK, CONDVAR, HandoverRow, LEASE, NEIGHBOUR_TASK, SEMAPHORE, THREAD};
-use super::{Progress, Scale};
 use crate::BenchError;
-use crate::timing::{Times, order, rounded};
+use crate::timing::{Progress, Times, order, rounded};
 
 /// Measures all cases, a few hand-overs of each in turn.
 pub(super) fn measure(

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::BenchError;
 use crate::machine::{self, Machine};
+use crate::timing::Progress;
 use report::{WAITING_SCENARIO, WaitingRatios, WaitingReport};
 
 /// What to measure.
@@ -50,7 +51,7 @@ pub fn run(
     options.check()?;
     let scale = if options.quick { Scale::quick() } else { Scale::full(options.seconds) };
     let total = (2 * scale.rounds + scale.short_rounds + scale.handover_rounds) as u64;
-    let mut progress = Progress { done: 0, total, tell: progress };
+    let mut progress = Progress::new(total, progress);
     let tasks = sides::tasks(&scale, &mut progress)?;
     let threads = sides::threads(&scale, &mut progress)?;
     let short = short::measure(&scale, &mut progress)?;
@@ -115,20 +116,6 @@ impl Scale {
             short_round: Duration::from_millis(10),
             handover_rounds: 1,
         }
-    }
-}
-
-/// Counts rounds done, of all parts.
-struct Progress<'a> {
-    done: u64,
-    total: u64,
-    tell: &'a mut dyn FnMut(u64, u64),
-}
-
-impl Progress<'_> {
-    fn step(&mut self) {
-        self.done += 1;
-        (self.tell)(self.done, self.total);
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::BenchError;
 use crate::machine::Machine;
 use crate::report::to_json;
-use crate::timing::{self, rounded};
+use crate::timing::Range;
 
 /// A result of the scenario `waiting`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,17 +65,6 @@ pub struct WaitingRatios {
     pub lease_over_condvar: Range,
     /// The same with short holds.
     pub lease_over_condvar_short: Range,
-}
-
-/// How a figure moves from round to round.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Range {
-    /// The middle one.
-    pub median: f64,
-    /// The lowest.
-    pub low: f64,
-    /// The highest.
-    pub high: f64,
 }
 
 /// One pool under one load.
@@ -164,26 +153,6 @@ impl WaitingReport {
     }
 }
 
-impl Range {
-    /// Of these values; zeros where there are none.
-    pub fn of(values: &[f64]) -> Self {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let end = |value: Option<&f64>| rounded(value.copied().unwrap_or(0.0));
-        Self {
-            median: rounded(timing::median(values)),
-            low: end(sorted.first()),
-            high: end(sorted.last()),
-        }
-    }
-
-    /// Of `ours / theirs`, round by round.
-    fn of_ratios(ours: &[f64], theirs: &[f64]) -> Self {
-        let pairs = ours.iter().zip(theirs).filter(|(_, theirs)| **theirs > 0.0);
-        Self::of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
-    }
-}
-
 impl WaitingRatios {
     pub(super) fn of(tasks: &[LoadRow], threads: &[LoadRow], short: &[ShortRow]) -> Self {
         let find = |rows: &[LoadRow], case: &str, pool: &str| {
@@ -246,19 +215,3 @@ pub const THREAD: &str = "thread";
 pub const ASLEEP_TASK: &str = "task, executor asleep";
 /// The waiter is a task on the thread that drops.
 pub const NEIGHBOUR_TASK: &str = "task, same thread";
-
-#[cfg(test)]
-#[allow(clippy::float_cmp, reason = "the values are exact")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratios_are_of_one_round() {
-        assert_eq!(Range::of(&[]), Range::default());
-        assert_eq!(Range::of(&[3.0, 1.0, 2.0]), Range { median: 2.0, low: 1.0, high: 3.0 });
-        // The second round was disturbed for both: the ratio is not.
-        let range = Range::of_ratios(&[40.0, 4.0, 44.0], &[10.0, 1.0, 10.0]);
-        assert_eq!(range, Range { median: 4.0, low: 4.0, high: 4.4 });
-        assert_eq!(Range::of_ratios(&[1.0], &[0.0]), Range::default());
-    }
-}

@@ -2,15 +2,14 @@
 //! with as many.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Scale;
 use super::pools::{Census, Guarded, Leases, ThreadPool};
-use super::report::{CONDVAR, FREE, LEASE, Range, ShortRow, WAITING};
-use super::{Progress, Scale};
+use super::report::{CONDVAR, FREE, LEASE, ShortRow, WAITING};
 use crate::BenchError;
-use crate::timing::{order, rounded};
+use crate::timing::{Progress, Range, order, rounded};
+use crate::window::{Tally, Window};
 
 /// Measures all cases, interleaved.
 pub(super) fn measure(
@@ -49,35 +48,18 @@ pub(super) fn measure(
 
 /// Leases a second of all threads.
 fn run<P: ThreadPool>(pool: &P, threads: usize, counted: Duration) -> Result<f64, BenchError> {
-    let phase = AtomicU8::new(WARMING_UP);
-    thread::scope(|scope| {
-        let started: Vec<_> = (0..threads).map(|_| scope.spawn(|| work_on(pool, &phase))).collect();
-        thread::sleep(counted / 4);
-        phase.store(COUNTING, Ordering::Relaxed);
-        let from = Instant::now();
-        thread::sleep(counted);
-        phase.store(OVER, Ordering::Relaxed);
-        let took = from.elapsed();
-        let mut leases = 0;
-        for thread in started {
-            let panicked = |_| Err(BenchError::Failed("a thread panicked".to_owned()));
-            leases += thread.join().unwrap_or_else(panicked)?;
-        }
-        Ok(leases as f64 / took.as_secs_f64())
-    })
+    let works = (0..threads).map(|_| |window: &Window| work_on(pool, window)).collect();
+    Window::run(works, counted).map(|(rate, _)| rate)
 }
 
-fn work_on<P: ThreadPool>(pool: &P, phase: &AtomicU8) -> Result<u64, BenchError> {
-    let mut leases = 0;
-    loop {
-        let now = phase.load(Ordering::Relaxed);
-        if now == OVER {
-            return Ok(leases);
-        }
+fn work_on<P: ThreadPool>(pool: &P, window: &Window) -> Result<Tally, BenchError> {
+    let mut tally = Tally::default();
+    while let Some(counts) = window.counts() {
         let _held = pool.take()?;
         work();
-        leases += u64::from(now == COUNTING);
+        tally.done += u64::from(counts);
     }
+    Ok(tally)
 }
 
 /// A few hundred nanoseconds of a processor's time.
@@ -100,6 +82,3 @@ const SLOTS: usize = 2;
 const THREADS: usize = 4;
 const WORK_STEPS: u32 = 400;
 const REPEATS: u32 = 10_000;
-const WARMING_UP: u8 = 0;
-const COUNTING: u8 = 1;
-const OVER: u8 = 2;

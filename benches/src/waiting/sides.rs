@@ -1,11 +1,11 @@
 //! Parts `tasks` and `threads`: rounds in which every pool meets every load.
 
+use super::Scale;
 use super::load::{self, Load, Outcome};
 use super::pools::{Channel, Guarded, Leases, Permits};
-use super::report::{CHANNEL, CONDVAR, FREE, GIVING_UP, LEASE, LoadRow, Range, SEMAPHORE, WAITING};
-use super::{Progress, Scale};
+use super::report::{CHANNEL, CONDVAR, FREE, GIVING_UP, LEASE, LoadRow, SEMAPHORE, WAITING};
 use crate::BenchError;
-use crate::timing::{Times, order, rounded};
+use crate::timing::{Progress, Range, Times, order, rounded};
 
 /// 1,000 tasks wait for 50 buffers, 50 tasks do not, 1,000 wait and half of the waits are given up.
 pub(super) fn tasks(

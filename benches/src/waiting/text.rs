@@ -1,30 +1,29 @@
 //! The result of the scenario `waiting` for people: tables, and what follows from them.
 
-use std::fmt::Write as _;
-
-use super::report::{FREE, LoadRow, Range, WaitingReport};
+use super::report::{FREE, LoadRow, WaitingReport};
+use crate::tables::{self, Run, Table, Tabled};
 use crate::text;
-
-/// A table's title, header and rows.
-pub(crate) type Table = (&'static str, Vec<&'static str>, Vec<Vec<String>>);
+use crate::timing::Range;
 
 impl WaitingReport {
     /// The result for people.
     pub fn to_text(&self) -> String {
-        let mut lines = format!("{}\n", self.machine.summary());
-        if self.quick {
-            lines.push_str("A quick run: it shows that all parts work, its figures mean little.\n");
+        tables::to_text(self)
+    }
+}
+
+impl Tabled for WaitingReport {
+    fn run(&self) -> Run<'_> {
+        Run {
+            machine: &self.machine,
+            command: &self.command,
+            commit: &self.commit,
+            method: &self.method,
+            quick: self.quick,
         }
-        for (title, header, rows) in self.tables() {
-            // Writing to a `String` cannot fail.
-            let _ = write!(lines, "\n{title}\n{}", text::table(&header, &rows));
-        }
-        let _ = write!(lines, "\n{}\n{}\n", self.conclusion(), self.method);
-        lines
     }
 
-    /// The tables of all parts.
-    pub(crate) fn tables(&self) -> Vec<Table> {
+    fn tables(&self) -> Vec<Table> {
         vec![
             rate_table("Tasks with holds of 1 ms", &self.tasks),
             wait_table("Waits of these tasks", &self.tasks),
@@ -35,8 +34,7 @@ impl WaitingReport {
         ]
     }
 
-    /// What the run shows, in a few sentences.
-    pub fn conclusion(&self) -> String {
+    fn conclusion(&self) -> String {
         let ratios = &self.ratios;
         let range = |range: Range| {
             let [median, low, high] = [range.median, range.low, range.high].map(text::ratio);
@@ -56,7 +54,9 @@ impl WaitingReport {
             self.lost,
         )
     }
+}
 
+impl WaitingReport {
     fn short_table(&self) -> Table {
         let header = vec!["threads that hold for less than 1 us", "leases/s", "lowest", "highest"];
         let rows = self.short.iter().map(|row| {

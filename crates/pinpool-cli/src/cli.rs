@@ -45,6 +45,8 @@ pub(crate) enum Scenario {
     Frames(FramesArgs),
     /// Copies between host and GPU: from a lease, raw pinned and pageable memory
     Copy(CopyArgs),
+    /// Leases and drops by themselves: threads, rivals, hand-over, empty and large pools
+    Lease(LeaseArgs),
     /// Leases dropped while the GPU uses them: cost, time to reuse, every byte of a storm checked
     InFlight(InFlightArgs),
     /// Far more takers than slots: how long who waits, what the line costs, what giving up does
@@ -81,6 +83,19 @@ pub(crate) struct CopyArgs {
     /// Copy 256 MiB too
     #[arg(long, conflicts_with = "sizes")]
     pub(crate) full: bool,
+    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LeaseArgs {
+    /// Compare with the figures of PyTorch's allocator that scripts/pytorch/lease.py wrote to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pytorch: Option<PathBuf>,
+    /// Run every part in a small size, whose figures mean little
+    #[arg(long)]
+    pub(crate) quick: bool,
     /// Write the result as JSON; `-` is standard output, and the table goes to standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

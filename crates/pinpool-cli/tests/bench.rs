@@ -137,6 +137,7 @@ fn a_result_that_cannot_be_written_is_refused_before_the_run() {
         assert_refused(&ran, &["cannot write"]);
         assert_refused(&run(&["bench", "copy", "--json", path]), &["cannot write"]);
         assert_refused(&run(&["bench", "in-flight", "--json", path]), &["cannot write"]);
+        assert_refused(&run(&["bench", "lease", "--json", path]), &["cannot write"]);
     }
     assert!(started.elapsed().as_secs() < 30);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -240,6 +241,73 @@ fn waiting_runs_every_part_and_loses_nothing() {
     assert!(json["ratios"]["tail_tasks"]["median"].as_f64().unwrap() >= 1.0, "{json:#}");
     assert!(ran.stderr.contains("0 buffers did not come back"), "{ran:?}");
     assert!(ran.stderr.contains("A quick run"), "{ran:?}");
+}
+
+#[test]
+fn lease_runs_every_part_and_says_what_it_did_not_measure() {
+    let ran = run(&["bench", "lease", "--quick", "--json", "-"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&json["scenario"], &json["quick"]), (&"lease".into(), &true.into()), "{json:#}");
+    for key in ["ns_one_thread", "mops_16", "p9999_ns"] {
+        assert!(json[key].as_f64().unwrap() > 0.0, "{key}: {json:#}");
+    }
+    let cores = usize::try_from(json["machine"]["cores"].as_u64().unwrap()).unwrap();
+    let counts: Vec<usize> = [1, 2, 4, 8, 16].into_iter().filter(|&count| count <= cores).collect();
+    assert_eq!(json["mops_16_threads"].as_u64(), counts.last().map(|&count| count as u64));
+    let ratios = &json["ratios"];
+    for key in ["one_thread_over_mimalloc64", "array_queue_1_thread", "total16_over_one_thread"]
+        .into_iter()
+        .chain(["handoff_1_over_integers", "growth_median", "growth_p99"])
+    {
+        assert!(ratios[key].as_f64().unwrap() > 0.0, "{key}: {json:#}");
+    }
+    assert_eq!(ratios["mutex_vec_2_threads"].is_null(), cores < 2, "{json:#}");
+    assert_eq!(ratios["handoff_8_over_integers"].is_null(), cores < 16, "{json:#}");
+    for key in ["one_thread_over_pytorch", "total16_over_pytorch"] {
+        assert!(ratios[key].is_null(), "{key}: {json:#}");
+    }
+    assert!(json["pytorch_not_measured"].as_str().unwrap().contains("--pytorch"), "{json:#}");
+
+    let rows = |part: &str| json[part].as_array().unwrap().clone();
+    // Four pools and ten rivals; the pool and three rivals; with and without a fence; five goods.
+    assert_eq!(rows("threads").len(), 14 * counts.len(), "{json:#}");
+    assert_eq!(rows("exhausted").len(), 4 * counts.len(), "{json:#}");
+    assert_eq!(rows("after_fence").len(), 2 * counts.len(), "{json:#}");
+    assert_eq!(rows("handoff").len(), 5 * (counts.len() - 1).max(1), "{json:#}");
+    for row in ["threads", "exhausted", "after_fence"].iter().flat_map(|part| rows(part)) {
+        assert_eq!(row["missed"], 0, "{row:#}");
+    }
+    assert_eq!((rows("tail").len(), rows("growth").len()), (12, 4), "{json:#}");
+    assert!(ran.stderr.contains("PyTorch NOT RUN: "), "{ran:?}");
+    assert!(ran.stderr.contains("A quick run"), "{ran:?}");
+}
+
+#[test]
+fn lease_refuses_figures_that_do_not_compare_before_it_measures() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pytorch.json");
+    let arguments = ["bench", "lease", "--quick", "--pytorch", path.to_str().unwrap()];
+    let refused = |words: &[&str]| {
+        let mut command = pinpool(&arguments);
+        let ran: Ran = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into();
+        assert_refused(&ran, &[&["--pytorch"], words].concat());
+    };
+    refused(&["pytorch.json", "No such file"]);
+    fs::write(&path, "not JSON").unwrap();
+    refused(&["line 1"]);
+    let figures = |rows: &str| {
+        let json = format!(
+            "{{\"pytorch_version\": \"2\", \"device\": \"some GPU\", \"bytes\": 1, \"rounds\": 1, \
+             \"rows\": [{rows}]}}"
+        );
+        fs::write(&path, json).unwrap();
+    };
+    figures("");
+    refused(&["no figures of one thread"]);
+    // Whatever is measured without a GPU was not measured where PyTorch was.
+    figures("{\"threads\": 1, \"mops\": 5.0, \"ns\": 200.0}");
+    refused(&["some GPU", "one machine"]);
 }
 
 #[test]

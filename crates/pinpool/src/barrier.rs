@@ -13,7 +13,7 @@ pub(crate) fn light() {
     #[cfg(any(loom, shuttle))]
     crate::sync::fence(crate::sync::Ordering::SeqCst);
     #[cfg(not(any(loom, shuttle)))]
-    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    crate::sync::plain::compiler_fence(crate::sync::plain::Ordering::SeqCst);
 }
 
 #[cfg(any(loom, shuttle, miri))]

@@ -10,6 +10,8 @@ pub(crate) fn explore(bound: Option<usize>, model: impl Fn() + Sync + Send + 'st
     let executions = Arc::new(AtomicUsize::new(0));
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = bound;
+    // Loops that wait for another thread add to it.
+    builder.max_branches = 10_000;
     let counted = Arc::clone(&executions);
     builder.check(move || {
         counted.fetch_add(1, Ordering::Relaxed);

@@ -42,10 +42,8 @@
 //! * **No slot after close.** `close` takes each stack and sets the *closed* flag in one step. From
 //!   then on `pop` refuses and `push` hands the slot back to its caller, which counts it home. While a list
 //!   is watched or closed its desks are quiet, so that slots come here.
-//! * **Stale returns (I14).** Every slot has a *stamp*, odd from when it is leased until it is known to be
-//!   back. A lease shows the stamp that it was given, and an entry at a desk the one that the slot had
-//!   when it came. A return to the stacks makes it even, the next lease odd: one that comes twice, to
-//!   whichever place, finds another stamp, at the latest when the entry is taken.
+//! * **Stale returns (I14).** Every slot has a *stamp*, odd while it is leased. A lease shows the stamp that
+//!   it was given when it returns the slot, which makes it even: one that comes twice finds another.
 
 mod bays;
 mod desks;
@@ -60,7 +58,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use bays::Bay;
 pub(crate) use bays::{BayId, Layout, Reach};
 pub(crate) use desks::Quiet;
-use desks::{Desks, Entry, Published};
+use desks::{Desks, Published};
 pub(crate) use home::home as home_number;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use home::set_home;
@@ -69,7 +67,7 @@ pub(crate) use home::set_home;
 #[derive(Debug)]
 pub(crate) struct FreeList<M> {
     desks: Desks,
-    records: Box<[Record<M>]>,
+    nodes: Box<[Node<M>]>,
     /// Slots from this one on are in bays.
     regular: u32,
     shards: Box<[CachePadded<Shard>]>,
@@ -89,29 +87,17 @@ struct Shard {
     low: AtomicU32,
 }
 
-/// What is known of one slot. Cache lines of its own: neighbours belong to other threads.
-#[derive(Debug)]
-struct Record<M> {
-    node: Node,
-    meta: Meta<M>,
-}
-
-/// One slot's place in a stack, and its stamp. Where one thread leases and another drops, only the first
-/// writes it.
+/// One slot's place in a stack, its stamp, and what the caller keeps of it. A cache line each: neighbours
+/// belong to other threads.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Node {
+struct Node<M> {
     link: AtomicU64,
-    /// Odd while the slot is leased, or back at a desk. Written by the slot's owner only.
+    /// Twice the number of leases this slot has had, plus one while it is out. Written by the slot's
+    /// owner only; others read it for reports.
     stamp: AtomicU32,
-    /// Entries that were left out because their slot was not in them any more.
-    stale: AtomicU32,
+    meta: M,
 }
-
-/// What the caller keeps of a slot, on another line than what each lease writes: a drop reads it.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Meta<M>(M);
 
 /// What threads without a desk count.
 #[derive(Debug, Default)]
@@ -121,7 +107,7 @@ struct Tally {
     leases: AtomicU64,
 }
 
-/// A slot that was leased from the calling thread's desk.
+/// A slot that was taken from the calling thread's desk.
 #[derive(Debug)]
 pub(crate) struct Near<'a, M> {
     pub(crate) slot: u32,
@@ -157,7 +143,7 @@ pub(crate) enum Push {
 
 impl<M> FreeList<M> {
     /// Bytes of one slot's record.
-    pub(crate) const NODE_BYTES: usize = size_of::<Record<M>>();
+    pub(crate) const NODE_BYTES: usize = size_of::<Node<M>>();
 
     /// A list of free slots, the regular ones in `shards` stacks (a power of two), with desks for threads
     /// with numbers below `desks`. Fails when there is no memory for their records.
@@ -174,12 +160,12 @@ impl<M> FreeList<M> {
         assert!(slots <= SLOTS_MAX, "a free list holds at most {SLOTS_MAX} slots");
         assert!(shards.is_power_of_two(), "shards are a power of two");
         // The one large allocation: millions of slots must not abort the process.
-        let mut records = Vec::new();
-        records.try_reserve_exact(slots as usize)?;
-        records.extend((0..slots).map(|_| Record { node: Node::new(), meta: Meta(meta()) }));
+        let mut nodes = Vec::new();
+        nodes.try_reserve_exact(slots as usize)?;
+        nodes.extend((0..slots).map(|_| Node::new(meta())));
         let list = Self {
             desks: Desks::new(desks),
-            records: records.into_boxed_slice(),
+            nodes: nodes.into_boxed_slice(),
             regular: layout.regular,
             shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
             bays: layout.bays(),
@@ -190,7 +176,7 @@ impl<M> FreeList<M> {
             let shard = &list.shards[slot as usize & (shards - 1)];
             let head = shard.head.load(Ordering::Relaxed);
             let depth = list.depth(head) + 1;
-            list.node(slot).link.store(link(top(head), depth), Ordering::Relaxed);
+            list.nodes[slot as usize].link.store(link(top(head), depth), Ordering::Relaxed);
             shard.head.store(next(head, slot), Ordering::Relaxed);
             shard.low.store(depth, Ordering::Relaxed);
         }
@@ -215,25 +201,23 @@ impl<M> FreeList<M> {
     #[inline]
     fn take_near_from(&self, home: u32) -> Option<Near<'_, M>> {
         let desk = self.desks.of(home)?;
-        let Entry { slot, stamp } = desk.pop()?;
-        let record = self.records.get(slot as usize)?;
-        // A stale entry is left out.
-        let leased = record.node.renew(stamp)?;
+        let slot = self.desks.pop(desk)?;
+        let node = self.nodes.get(slot as usize)?;
         desk.count_lease();
-        Some(Near { slot, generation: leased, meta: &record.meta.0 })
+        Some(Near { slot, generation: node.lease(), meta: &node.meta })
     }
 
-    /// Gives a leased slot back to the calling thread's desk: the short way. False if nothing was done.
-    /// After a `true` nothing of the list may be touched: the pool may be gone.
+    /// Gives a slot back to the calling thread's desk: the short way. False if nothing was done. After a
+    /// `true` nothing of the list may be touched: the pool may be gone.
     #[inline]
-    pub(crate) fn give_near(&self, slot: u32, held: Generation) -> bool {
-        self.give_near_to(home::known_home(), slot, held)
+    pub(crate) fn give_near(&self, slot: u32) -> bool {
+        self.give_near_to(home::known_home(), slot)
     }
 
     #[inline]
-    fn give_near_to(&self, home: u32, slot: u32, Generation(stamp): Generation) -> bool {
+    fn give_near_to(&self, home: u32, slot: u32) -> bool {
         let desk = if slot < self.regular { self.desks.of(home) } else { None };
-        desk.is_some_and(|desk| desk.push(Entry { slot, stamp }))
+        desk.is_some_and(|desk| self.desks.push(desk, slot))
     }
 
     /// Marks a slot leased, which the caller took, and counts it.
@@ -245,67 +229,33 @@ impl<M> FreeList<M> {
                 self.tally(home).leases.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let stamp = &self.node(slot).stamp;
-        let leased = odd_after(stamp.load(Ordering::Relaxed));
-        debug_assert!(stamp.load(Ordering::Relaxed) & 1 == 0, "a slot was handed out twice (I2)");
-        stamp.store(leased, Ordering::Relaxed);
-        Generation(leased)
+        self.nodes[slot as usize].lease()
     }
 
     /// Marks a slot returned, free or in flight, unless its stamp is not the one that was handed out: then
-    /// the return is stale and the slot is not the caller's.
-    pub(crate) fn take_back(&self, slot: u32, Generation(held): Generation) -> bool {
-        let node = self.node(slot);
-        let stamp = node.stamp.load(Ordering::Relaxed);
-        if stamp != held && !crate::seeded::bug("no-generation") {
-            return false;
-        }
-        node.stamp.store(stamp.wrapping_add(1), Ordering::Relaxed);
-        true
+    /// the return is stale and the slot is not the caller's. Gives its metadata as well, for the short way.
+    #[inline]
+    pub(crate) fn take_back(&self, slot: u32, held: Generation) -> (&M, bool) {
+        let node = &self.nodes[slot as usize];
+        (&node.meta, node.take_back(held))
     }
 
-    /// The present lease of a slot, told from others of it; `None` while nobody holds it. One that is back
-    /// at a desk seems to be held, see [`Self::at_desks`].
+    /// The present lease of a slot, told from others of it; `None` while nobody holds it.
     pub(crate) fn held_lease(&self, slot: u32) -> Option<u32> {
-        let stamp = self.node(slot).stamp.load(Ordering::Relaxed);
+        let stamp = self.nodes[slot as usize].stamp.load(Ordering::Relaxed);
         (stamp & 1 == 1).then_some(stamp)
-    }
-
-    /// Slots that are back at some desk, and the leases that they seem to be held by.
-    pub(crate) fn at_desks(&self) -> Vec<(u32, u32)> {
-        let quiet = self.desks.quiet();
-        let held = self.desks.contents().into_iter().map(|entry| (entry.slot, entry.stamp)).collect();
-        drop(quiet);
-        held
-    }
-
-    /// Brings what is at desks to the stacks. Slots are nowhere on the way.
-    #[cfg(all(test, not(any(loom, shuttle))))]
-    pub(crate) fn clear_desks(&self) {
-        let _quiet = self.desks.quiet();
-        self.desks.take_all(|entry| {
-            if let Some(slot) = self.settle(entry) {
-                assert_eq!(self.push_shard(home_number(), slot, CLOSED), Push::Free);
-            }
-        });
     }
 
     /// A number that is another one once somebody has leased one of these slots.
     pub(crate) fn usage(&self, slots: std::ops::Range<u32>) -> u64 {
-        let stamp = |slot: u32| u64::from(self.node(slot).stamp.load(Ordering::Relaxed));
-        slots.map(stamp).sum()
+        let stamp = |slot: u32| self.nodes[slot as usize].stamp.load(Ordering::Relaxed);
+        slots.map(|slot| u64::from(stamp(slot))).sum()
     }
 
     /// Leases so far.
     pub(crate) fn leases(&self) -> u64 {
         let tallies = self.tallies.iter().map(|tally| tally.leases.load(Ordering::Relaxed));
         self.desks.leases() + tallies.sum::<u64>()
-    }
-
-    /// Returns that were found to be stale at a desk.
-    pub(crate) fn stale_entries(&self) -> u64 {
-        let stale = |record: &Record<M>| u64::from(record.node.stale.load(Ordering::Relaxed));
-        self.records.iter().map(stale).sum()
     }
 
     /// Sends all slots to the stacks from now on, until it is dropped. May sleep; called without a lock
@@ -370,13 +320,8 @@ impl<M> FreeList<M> {
             return None;
         }
         self.desks.begin_quiet();
-        let mut first_slab = self.shards.iter().map(|shard| self.close_stack(shard)).sum::<u32>();
-        self.desks.take_all(|entry| {
-            if self.settle(entry).is_some() {
-                first_slab += 1;
-            }
-        });
-        Some(first_slab + self.close_bay(BayId::RESERVE))
+        let in_shards = self.shards.iter().map(|shard| self.close_stack(shard)).sum::<u32>();
+        Some(in_shards + self.desks.take_all() + self.close_bay(BayId::RESERVE))
     }
 
     /// Takes a stack whole and flags it closed, in one step. Returns how many slots were in it.
@@ -430,28 +375,23 @@ impl<M> FreeList<M> {
     /// The metadata of a slot, whoever owns it.
     #[inline]
     pub(crate) fn meta(&self, slot: u32) -> &M {
-        &self.records[slot as usize].meta.0
+        &self.nodes[slot as usize].meta
     }
 
     /// All slots, those that are not there now included.
     #[allow(clippy::cast_possible_truncation, reason = "at most SLOTS_MAX")]
     pub(crate) fn slots(&self) -> u32 {
-        self.records.len() as u32
+        self.nodes.len() as u32
     }
 
     /// The metadata of all slots.
     pub(crate) fn metas(&self) -> impl Iterator<Item = &M> {
-        self.records.iter().map(|record| &record.meta.0)
+        self.nodes.iter().map(|node| &node.meta)
     }
 
     #[inline]
     fn shard(&self, home: u32) -> &Shard {
         &self.shards[home as usize & (self.shards.len() - 1)]
-    }
-
-    #[inline]
-    fn node(&self, slot: u32) -> &Node {
-        &self.records[slot as usize].node
     }
 
     fn tally(&self, home: u32) -> &Tally {
@@ -460,21 +400,13 @@ impl<M> FreeList<M> {
 
     /// `calm`: the desks are quiet.
     fn pop_from(&self, home: u32, reach: Reach, calm: bool) -> Pop {
-        while let Some(entry) = self.desks.take_back(home) {
-            if let Some(slot) = self.settle(entry) {
-                return Pop::Slot { slot, new_low: false };
-            }
+        if let Some(slot) = self.desks.take_near(home) {
+            return Pop::Slot { slot, new_low: false };
         }
         match self.pop_shard(self.shard(home)) {
             Some(found) => found,
             None => self.pop_elsewhere(home, reach, calm),
         }
-    }
-
-    /// Marks what was taken from a desk as returned; `None` if it is not there any more.
-    fn settle(&self, Entry { slot, stamp }: Entry) -> Option<u32> {
-        let node = self.node(slot);
-        node.settle(stamp).then_some(slot)
     }
 
     /// One attempt at one shard: `None` when its stack is empty.
@@ -486,7 +418,7 @@ impl<M> FreeList<M> {
                 return (head & CLOSED != 0).then_some(Pop::Closed);
             }
             let slot = top(head);
-            let below = self.node(slot).link.load(Ordering::Relaxed);
+            let below = self.nodes[slot as usize].link.load(Ordering::Relaxed);
             match shard.head.compare_exchange_weak(
                 head,
                 next(head, below_of(below)),
@@ -512,17 +444,10 @@ impl<M> FreeList<M> {
     fn pop_elsewhere(&self, home: u32, reach: Reach, calm: bool) -> Pop {
         loop {
             let (_, before) = self.census(reach);
-            let biased = loop {
-                match self.desks.take_published(home, calm) {
-                    Published::Entry(entry, new_low) => {
-                        if let Some(slot) = self.settle(entry) {
-                            return Pop::Slot { slot, new_low };
-                        }
-                    }
-                    Published::Biased(magazine) => break Some(magazine),
-                    Published::None => break None,
-                }
-            };
+            let published = self.desks.take_published(home, calm);
+            if let Published::Slot(slot) = published {
+                return Pop::Slot { slot, new_low: false };
+            }
             for step in 0..self.shards.len() {
                 #[allow(clippy::cast_possible_truncation, reason = "there are few shards")]
                 let shard = self.shard(home.wrapping_add(step as u32));
@@ -536,7 +461,7 @@ impl<M> FreeList<M> {
                     return found;
                 }
             }
-            if let Some(magazine) = biased {
+            if let Published::Biased(magazine) = published {
                 if self.desks.revoke(magazine) {
                     continue;
                 }
@@ -554,11 +479,11 @@ impl<M> FreeList<M> {
 
     /// To the home's desk, if it can be made ready, else to its shard.
     fn push_to(&self, home: u32, slot: u32, stop_at: u64) -> Push {
-        if slot < self.regular && self.desks.make_room(home) {
-            let stamp = self.node(slot).stamp.load(Ordering::Relaxed);
-            if self.desks.of(home).is_some_and(|desk| desk.push(Entry { slot, stamp })) {
-                return Push::Free;
-            }
+        if slot < self.regular
+            && self.desks.make_room(home)
+            && self.desks.of(home).is_some_and(|desk| self.desks.push(desk, slot))
+        {
+            return Push::Free;
         }
         self.push_shard(home, slot, stop_at)
     }
@@ -572,7 +497,7 @@ impl<M> FreeList<M> {
                 return if head & CLOSED != 0 { Push::Closed } else { Push::Waited };
             }
             let depth = self.depth(head) + 1;
-            self.node(slot).link.store(link(top(head), depth), Ordering::Relaxed);
+            self.nodes[slot as usize].link.store(link(top(head), depth), Ordering::Relaxed);
             match shard.head.compare_exchange_weak(
                 head,
                 next(head, slot),
@@ -590,7 +515,7 @@ impl<M> FreeList<M> {
     fn depth(&self, head: u64) -> u32 {
         match top(head) {
             NIL => 0,
-            slot => depth_of(self.node(slot).link.load(Ordering::Relaxed)),
+            slot => depth_of(self.nodes[slot as usize].link.load(Ordering::Relaxed)),
         }
     }
 }
@@ -601,45 +526,29 @@ impl Shard {
     }
 }
 
-impl Node {
-    fn new() -> Self {
-        let (stamp, stale) = (AtomicU32::new(0), AtomicU32::new(0));
-        Self { link: AtomicU64::new(link(NIL, 0)), stamp, stale }
+impl<M> Node<M> {
+    fn new(meta: M) -> Self {
+        Self { link: AtomicU64::new(link(NIL, 0)), stamp: AtomicU32::new(0), meta }
     }
 
-    /// Leases the slot to whoever took an entry with this stamp; `None` if the entry is stale.
+    /// The caller took the slot, so it is the only writer (I2).
     #[inline]
-    fn renew(&self, stamp: u32) -> Option<Generation> {
-        if self.stamp.load(Ordering::Relaxed) != stamp {
-            self.count_stale();
-            return None;
-        }
-        let leased = odd_after(stamp);
-        self.stamp.store(leased, Ordering::Relaxed);
-        Some(Generation(leased))
+    fn lease(&self) -> Generation {
+        let stamp = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
+        debug_assert!(stamp & 1 == 1, "a slot was handed out twice (I2)");
+        self.stamp.store(stamp, Ordering::Relaxed);
+        Generation(stamp)
     }
 
-    /// Marks the slot returned, which the caller took with an entry of this stamp; false if the entry is
-    /// stale.
-    fn settle(&self, stamp: u32) -> bool {
-        if self.stamp.load(Ordering::Relaxed) != stamp {
-            self.count_stale();
+    #[inline]
+    fn take_back(&self, Generation(held): Generation) -> bool {
+        let stamp = self.stamp.load(Ordering::Relaxed);
+        if stamp != held && !crate::seeded::bug("no-generation") {
             return false;
         }
-        self.stamp.store(stamp.wrapping_add(stamp & 1), Ordering::Relaxed);
+        self.stamp.store(stamp.wrapping_add(1), Ordering::Relaxed);
         true
     }
-
-    #[inline]
-    fn count_stale(&self) {
-        self.stale.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// The stamp of the next lease.
-#[inline]
-fn odd_after(stamp: u32) -> u32 {
-    stamp.wrapping_add(1) | 1
 }
 
 /// The head word after `head` with `top` on the stack: flags stay, the tag rises.

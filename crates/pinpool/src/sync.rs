@@ -22,7 +22,9 @@ pub(crate) use shuttle::thread_local;
 
 /// Atomics that belong to no model: they order nothing.
 pub(crate) mod plain {
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) use std::sync::atomic::{AtomicU64, compiler_fence};
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 }
 
 /// Lets others run: for a moment, for this turn, and from the hundredth time in a row in earnest, so that a

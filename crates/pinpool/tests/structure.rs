@@ -15,6 +15,7 @@ const BOTTOM_TO_TOP: &[&str] = &[
     "bell",
     "fence",
     "foreign",
+    "barrier",
     "free_list",
     "waiters",
     "memory",

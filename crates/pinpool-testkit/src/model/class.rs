@@ -97,13 +97,9 @@ impl Class {
             self.ripe_out = self.ripe_out.min(left);
             return Some(owner);
         }
-        // The same thread takes and returns everything else, so the last one home is the next out.
-        if let Some((warm, owner)) = self.home.pop() {
-            assert_eq!(slot, warm, "the warmest slot comes first");
-            return Some(owner);
-        }
-        assert_eq!(self.ripe.len(), self.ripe_out as usize, "warm slots come before fresh ones");
-        None
+        // In which order is the pool's affair: mostly the last one home is the next out.
+        let at = self.home.iter().position(|home| home.0 == slot)?;
+        Some(self.home.swap_remove(at).1)
     }
 
     /// A slot's work is over, and nobody holds it.

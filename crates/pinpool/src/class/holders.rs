@@ -1,6 +1,5 @@
 //! Who holds the slots of a class, and since when: kept only where it is asked for.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::Class;
@@ -61,13 +60,9 @@ impl Holders {
 impl Class {
     /// Slots that somebody holds. Whoever returns one meanwhile may be in it.
     pub(crate) fn held(&self, now: Instant) -> impl Iterator<Item = Held> {
-        // In a forked child some thread of the parent's may be at its desk for ever (I12).
-        let here = self.shared.is_here();
-        let at_desks: HashSet<_> =
-            if here { self.list.at_desks().into_iter().collect() } else { HashSet::new() };
         (0..self.list.slots()).filter_map(move |slot| {
             let state = self.list.meta(slot);
-            let lease = self.list.held_lease(slot).filter(|lease| !at_desks.contains(&(slot, *lease)))?;
+            let lease = self.list.held_lease(slot)?;
             let tracked = self.holders.as_ref().map(|holders| holders.read(slot, now));
             let tag = state.tag();
             // Of one lease: if it is still the same one, so is what was read.

@@ -258,7 +258,7 @@ impl Class {
 
     /// Marks a leased slot as given up, for one that is not given back. False if it was already.
     pub(crate) fn take_back(&self, taken: Taken) -> bool {
-        self.list.take_back(taken.slot, taken.generation)
+        self.list.take_back(taken.slot, taken.generation).1
     }
 
     /// Some thread waits for a slot.

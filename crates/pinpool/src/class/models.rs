@@ -45,6 +45,11 @@ struct Shape {
 }
 
 impl Shape {
+    /// Each task has one, unless slots are washed on their way.
+    fn desks(&self) -> usize {
+        if self.scrub == Scrub::None { 8 } else { 0 }
+    }
+
     /// Slots that there can be.
     fn most(&self) -> u32 {
         let more = matches!(self.on_empty, OnEmpty::Grow | OnEmpty::Pageable);
@@ -207,7 +212,7 @@ fn open(shape: Shape) -> (House, Arc<Shared>) {
     let size = SlabSize { bytes: SLAB_BYTES, chunk_bytes: SLAB_BYTES };
     let making = Making { pins: false, threads: Threads::Count(1), tracks: false };
     let slab = Slab::open(size, false, making.threads, &shared, &mut StartupTimes::default());
-    let list = FreeList::new(Slots::layout(&plan), shape.shards, SlotState::new).expect("memory");
+    let list = FreeList::new(Slots::layout(&plan), shape.shards, shape.desks(), SlotState::new).expect("memory");
     let class = ClassRef::new(ClassId(0), &plan, making, slab.expect("memory"), Slots(list));
     let world = Arc::new(World::new(shape));
     (House { class, world }, shared)

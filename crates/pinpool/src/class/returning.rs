@@ -20,31 +20,28 @@ impl ClassRef {
     #[inline]
     pub(crate) fn give_back(self, taken: Taken) {
         let class = self.get();
-        let plain = !class.list.meta(taken.slot).is_used();
-        // The pool may be gone after a return: nothing of it is touched then.
-        if !(plain && class.list.give_near(taken.slot, taken.generation)) {
-            self.give_back_further(taken);
+        let (state, taken_back) = class.list.take_back(taken.slot, taken.generation);
+        if !taken_back {
+            class.stale_return(taken.slot);
+        } else if state.is_used() || !class.list.give_near(taken.slot) {
+            self.give_further(taken.slot);
         }
+        // The pool may be gone by now: nothing of it is touched after this.
     }
 
-    /// As [`Self::give_back`], to anywhere but the calling thread's desk as it is.
+    /// Gives a slot back, which is marked as returned, to anywhere but the calling thread's desk as it is.
     #[cold]
     #[inline(never)]
-    fn give_back_further(self, taken: Taken) {
+    fn give_further(self, slot: u32) {
         let class = self.get();
-        if class.list.meta(taken.slot).is_used() || class.wash.is_needed() {
-            self.retire(taken, Departed::Now);
-            return;
+        // What is washed on its way is at no desk.
+        if class.list.meta(slot).is_used() || class.wash.is_needed() {
+            return self.retire_returned(slot, Departed::Now);
         }
-        if !class.list.take_back(taken.slot, taken.generation) {
-            class.stale_return(taken.slot);
-            return;
-        }
-        match class.list.push(taken.slot) {
-            // The pool may be gone by now: nothing of it is touched after this.
+        match class.list.push(slot) {
             Push::Free => {}
-            Push::Waited => self.give_back_waking(taken.slot),
-            Push::Closed => self.arrive(taken.slot),
+            Push::Waited => self.give_back_waking(slot),
+            Push::Closed => self.arrive(slot),
         }
     }
 
@@ -52,21 +49,26 @@ impl ClassRef {
     #[inline(never)]
     pub(crate) fn retire(self, taken: Taken, departed: Departed) {
         let class = self.get();
-        let state = class.list.meta(taken.slot);
-        if !class.list.take_back(taken.slot, taken.generation) {
+        if class.list.take_back(taken.slot, taken.generation).1 {
+            self.retire_returned(taken.slot, departed);
+        } else {
             class.stale_return(taken.slot);
-            return;
         }
+    }
+
+    fn retire_returned(self, slot: u32, departed: Departed) {
+        let class = self.get();
+        let state = class.list.meta(slot);
         if departed == Departed::Now {
             class.depart();
         }
         if crate::seeded::bug("scrubs-early") {
-            class.launder(taken.slot);
+            class.launder(slot);
         }
         // Somebody waits: the keeper must hurry.
         let quiet = !class.list.is_watched();
-        if !(quiet && class.reclaim.retire(taken.slot, state)) {
-            self.retire_waking(taken.slot);
+        if !(quiet && class.reclaim.retire(slot, state)) {
+            self.retire_waking(slot);
         }
     }
 

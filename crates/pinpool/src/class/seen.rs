@@ -20,11 +20,6 @@ impl Class {
         self.list.census(reach).0
     }
 
-    /// Looks at what came home to desks, which else is looked at when it is taken.
-    pub(crate) fn check_returns(&self) {
-        self.list.clear_desks();
-    }
-
     /// All slots of which each has a record.
     pub(crate) fn records(&self) -> u32 {
         self.list.slots()

@@ -157,7 +157,7 @@ impl<M> FreeList<M> {
         let Range { start, end } = self.slots_of(bay);
         let mut above = NIL;
         for (depth, slot) in (1u32..).zip((start..end).rev()) {
-            self.node(slot).link.store(link(above, depth), Ordering::Relaxed);
+            self.nodes[slot as usize].link.store(link(above, depth), Ordering::Relaxed);
             above = slot;
         }
         let stack = &self.bays[bay.0].stack;

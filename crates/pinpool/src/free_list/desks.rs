@@ -3,15 +3,16 @@
 //!
 //! # Structure
 //!
-//! Every thread that has a number of its own has a *desk* in every list: some *magazines*, each a
-//! small array of slots under one head word. At most one of them is *biased*: its owner takes from it
-//! and gives to it with plain loads and stores. The others only ever shrink: anybody takes one slot
-//! at a time by compare-and-swap. An owner whose biased magazine is full publishes it whole and goes
-//! on with an empty one, so that slots which one thread leases and another drops move in batches.
+//! Slots lie in *magazines*, small arrays under one head word. Every thread that has a number of its own
+//! has a *desk* in every list, with one magazine on it: that one is *biased* to the thread, which takes
+//! from it and gives to it with plain loads and stores. Magazines on no desk only shrink: anybody takes
+//! one slot at a time by compare-and-swap, or the whole magazine to its desk. An owner whose magazine is
+//! full publishes it as it is and goes on with an empty one; an owner whose magazine is empty looks for a
+//! published one. So slots that one thread leases and another drops move a magazine at a time.
 //!
 //! ```text
 //! desk     [ bias: odd while it is on | busy | which magazine is hot | ... ]
-//! magazine [ tag: 59 bits | biased | count: 4 bits ]  [ slot: 32 bits | stamp: 32 bits ] x 14
+//! magazine [ tag: 51 bits | owner: 8 | biased | count: 4 ]  14 slots
 //! ```
 //!
 //! # Why it is correct
@@ -24,10 +25,13 @@
 //! * **Nobody else changes a biased magazine.** All others change a head by compare-and-swap, and not
 //!   while it says *biased*. The owner sets that bit by compare-and-swap, and every change raises the
 //!   tag: who read the head before fails. The bit is cleared by the owner, outside of sections, or by
-//!   somebody who saw the bias off, waited, read the head, and saw the bias as it had left it *after*
-//!   that. If the owner has turned it on again since, either that last look or the tag says so.
-//! * **One owner (I2).** An entry is read before the compare-and-swap that takes it; entries below the
-//!   count are only overwritten by an owner, whose setting of the bit changed the head.
+//!   somebody who saw the owner's bias off, waited, read the head, and saw the bias as it had left it
+//!   *after* that. If the owner has turned it on again since, either that last look or the tag says so.
+//! * **The owner's bias is on only while its hot magazine is biased.** The owner turns the bias on before
+//!   it sets the bit, and changes magazines, outside of sections both. If the bias is turned off in
+//!   between, its next section sees that.
+//! * **One owner (I2).** A slot's number is read before the compare-and-swap that takes it; numbers below
+//!   the count are only overwritten by an owner, whose setting of the bit changed the head.
 //! * **Nothing is stranded (I13).** A published magazine is anybody's, and a biased one is after a
 //!   revocation, whatever its owner does or does not do any more. A slot is in some magazine or stack
 //!   at every instant or with somebody: none is carried from one to another.
@@ -47,8 +51,10 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, pause};
 #[derive(Debug)]
 pub(super) struct Desks {
     all: Box<[Desk]>,
-    /// Magazines that were ever in use, as bits: four for each desk. Set before the first slot comes.
-    seated: Box<[AtomicU64]>,
+    /// So many for each desk, its group; wherever they are used.
+    magazines: Box<[Magazine]>,
+    /// Magazines that were ever used, as bits. Set before the first slot comes.
+    used: Box<[AtomicU64]>,
     /// Biases that are on, or were turned off and may still be worked under.
     unsettled: AtomicU32,
     /// Those who need the desks quiet.
@@ -64,51 +70,41 @@ pub(super) struct Desk {
     /// Odd while the owner may work in sections. Only the owner makes it odd, anybody even.
     bias: AtomicU32,
     // The rest is the owner's alone.
-    /// The magazine that is biased while `bias` is odd.
+    /// The magazine that is biased to the owner while `bias` is odd.
     hot: AtomicU32,
     /// Slots at which the hot magazine is published: fewer if others came for them.
     limit: AtomicU32,
     /// The last even `bias` that the owner knows of.
     known: AtomicU32,
-    /// Slow returns until the owner turns its bias on again, and how many it waits the next time.
+    /// Slow ways until the owner turns its bias on again, and how many it waits the next time.
     rest: AtomicU32,
     patience: AtomicU32,
-    /// The magazine that a slot was last taken from, plus one.
+    /// The group that a slot was last found in.
     from: AtomicU32,
     /// Leases that this thread and earlier owners took, and how many when the bias was turned on.
     leases: AtomicU64,
     since: AtomicU64,
-    magazines: [Magazine; MAGAZINES],
 }
 
 #[derive(Debug)]
 #[repr(align(128))]
 struct Magazine {
     head: AtomicU64,
-    /// The fewest slots that others ever left in it. A hint for high-water sampling.
-    low: AtomicU32,
-    entries: [AtomicU64; ENTRIES],
+    slots: [AtomicU32; SLOTS],
 }
-
-/// A slot in a magazine and its stamp when it came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) slot: u32,
-    pub(super) stamp: u32,
-}
-
-/// A magazine is its owner's alone.
-struct Biased;
 
 /// What [`Desks::take_published`] found.
 #[derive(Debug)]
 pub(super) enum Published {
-    /// Somebody's slot before. True if there never were so few left in its magazine.
-    Entry(Entry, bool),
+    /// Nobody's slot before.
+    Slot(u32),
     /// Nothing but slots in this magazine, which is biased, and perhaps in others.
     Biased(usize),
     None,
 }
+
+/// A magazine is its owner's alone.
+struct Biased;
 
 /// Keeps all desks of a list without a bias.
 #[derive(Debug)]
@@ -126,9 +122,11 @@ impl Desks {
     pub(super) fn new(count: usize) -> Self {
         let count = count.min(NUMBERS as usize);
         let count = if count > 0 && barrier::is_available() { count } else { 0 };
+        let magazines = count * GROUP;
         Self {
-            all: (0..count).map(|_| Desk::new()).collect(),
-            seated: (0..(count * MAGAZINES).div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            all: (0..count).map(Desk::new).collect(),
+            magazines: (0..magazines).map(|_| Magazine::new()).collect(),
+            used: (0..magazines.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             unsettled: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
         }
@@ -140,24 +138,95 @@ impl Desks {
         self.all.get(home as usize)
     }
 
-    /// Takes a slot from the caller's own magazines that are not hot, or were revoked.
-    pub(super) fn take_back(&self, home: u32) -> Option<Entry> {
-        let desk = self.of(home)?;
-        let bias = desk.bias.load(Ordering::Acquire);
-        if is_on(bias) {
-            if let Some(entry) = desk.pop() {
-                return Some(entry);
+    /// Takes a slot from the caller's hot magazine, if its bias is on.
+    #[inline]
+    pub(super) fn pop(&self, desk: &Desk) -> Option<u32> {
+        let mut found = None;
+        self.section(desk, |magazine, head| {
+            // Of an empty one there is no slot below the count.
+            let top = magazine.slots.get((count(head) as usize).wrapping_sub(1))?;
+            found = Some(top.load(Ordering::Relaxed));
+            Some(next(head, -1))
+        });
+        found
+    }
+
+    /// Gives a slot to the caller's hot magazine, if its bias is on and there is room.
+    #[inline]
+    pub(super) fn push(&self, desk: &Desk, slot: u32) -> bool {
+        let limit = desk.limit.load(Ordering::Relaxed);
+        self.section(desk, |magazine, head| {
+            let room = magazine.slots.get(count(head) as usize)?;
+            if count(head) >= limit {
+                return None;
             }
-            let full = desk.others().find(|(_, magazine)| magazine.count() > 0)?.0;
-            // Nobody came for it.
-            let limit = desk.limit.load(Ordering::Relaxed);
-            desk.limit.store((limit + 1).min(ENTRIES as u32), Ordering::Relaxed);
-            self.turn_to(home, desk, full);
-            return desk.pop();
+            room.store(slot, Ordering::Relaxed);
+            Some(next(head, 1))
+        })
+    }
+
+    /// Changes the caller's hot magazine alone, if its bias is on.
+    #[inline]
+    fn section(&self, desk: &Desk, change: impl FnOnce(&Magazine, u64) -> Option<u64>) -> bool {
+        desk.busy.store(1, Ordering::Relaxed);
+        barrier::light();
+        let mut changed = false;
+        if is_on(desk.bias.load(Ordering::Relaxed))
+            && let Some(magazine) = self.magazines.get(desk.hot.load(Ordering::Relaxed) as usize)
+            && let Some(head) = change(magazine, magazine.head.load(Ordering::Relaxed))
+        {
+            magazine.head.store(head, Ordering::Release);
+            changed = true;
         }
-        desk.note_off(bias);
-        let take = |magazine: &Magazine| magazine.take(false).ok().flatten();
-        desk.magazines.iter().find_map(take)
+        // The last that is touched: a slot that was given may be somebody's, and the pool gone.
+        desk.busy.store(0, Ordering::Release);
+        changed
+    }
+
+    /// Takes a slot from the magazines that are the caller's own, or that it last found one in.
+    pub(super) fn take_near(&self, home: u32) -> Option<u32> {
+        let desk = self.of(home)?;
+        if let Some(slot) = self.pop(desk) {
+            return Some(slot);
+        }
+        let bias = desk.bias.load(Ordering::Acquire);
+        if is_on(bias) || self.turn_on(home, desk, bias, holds_some) {
+            // Turning it on has found one, if there was one.
+            return self.pop(desk).or_else(|| {
+                self.near(home, desk).find(|index| self.adopt(home, desk, *index, holds_some))?;
+                self.pop(desk)
+            });
+        }
+        self.near(home, desk).find_map(|index| self.magazines[index].take(false).ok().flatten())
+    }
+
+    /// Takes a slot from any published magazine. `calm`: no bias is on, and none comes on meanwhile.
+    pub(super) fn take_published(&self, home: u32, calm: bool) -> Published {
+        let desk = self.of(home);
+        let adopts = !calm && desk.is_some_and(|desk| is_on(desk.bias.load(Ordering::Acquire)));
+        let mut found = Published::None;
+        // Everybody begins elsewhere, so that they do not meet.
+        let first = home as usize * GROUP;
+        let (after, before) = (|index: &usize| *index >= first, |index: &usize| *index < first);
+        for index in self.in_use().filter(after).chain(self.in_use().filter(before)) {
+            let magazine = &self.magazines[index];
+            if adopts
+                && let Some(desk) = desk
+                && self.adopt(home, desk, index, holds_some)
+                && let Some(slot) = self.pop(desk)
+            {
+                return Published::Slot(slot);
+            }
+            match magazine.take(calm) {
+                Ok(Some(slot)) => {
+                    desk.into_iter().for_each(|desk| desk.found_in(index));
+                    return Published::Slot(slot);
+                }
+                Ok(None) => {}
+                Err(Biased) => found = Published::Biased(index),
+            }
+        }
+        found
     }
 
     /// Sees to it that the caller can push a slot at its desk. False if it goes to the stacks.
@@ -165,51 +234,60 @@ impl Desks {
         let Some(desk) = self.of(home) else { return false };
         let bias = desk.bias.load(Ordering::Acquire);
         if !is_on(bias) {
-            return self.turn_on(home, desk, bias);
+            let limit = desk.limit.load(Ordering::Relaxed);
+            return self.turn_on(home, desk, bias, |count| count < limit);
         }
-        let empty = desk.others().find(|(_, magazine)| magazine.count() == 0);
-        empty.is_some_and(|(empty, _)| self.turn_to(home, desk, empty))
+        self.near(home, desk).any(|index| self.adopt(home, desk, index, |count| count == 0))
     }
 
-    /// Makes another magazine hot and publishes the one that was.
-    fn turn_to(&self, home: u32, desk: &Desk, next: usize) -> bool {
-        self.seat(home, next);
-        if !desk.magazines[next].bias() {
+    /// The magazines of the caller's group and of that which a slot was last found in.
+    fn near(&self, home: u32, desk: &Desk) -> impl Iterator<Item = usize> {
+        let own = home as usize * GROUP;
+        let from = desk.from.load(Ordering::Relaxed) as usize * GROUP;
+        let other = if from == own { 0 } else { GROUP };
+        (from..from + other).chain(own..own + GROUP)
+    }
+
+    /// Puts a magazine on the caller's desk if nobody has it and it is as `wanted`, and publishes the one
+    /// that was there. The caller's bias is on, and it is in no section.
+    fn adopt(&self, home: u32, desk: &Desk, index: usize, wanted: impl Fn(u32) -> bool) -> bool {
+        self.mark_used(index);
+        let last = desk.hot.load(Ordering::Relaxed) as usize;
+        if !self.magazines[index].bias(home, wanted) {
             return false;
         }
-        let last = desk.hot();
-        desk.hot.store(u32_of(next), Ordering::Relaxed);
-        desk.magazines[last].unbias();
+        desk.hot.store(u32_of(index), Ordering::Relaxed);
+        if last != index {
+            self.magazines[last].unbias(home);
+        }
+        desk.found_in(index);
         // If the bias was turned off meanwhile, the next section sees it, and nobody works here.
         true
     }
 
-    /// Turns the caller's bias on, once it has rested long enough.
-    fn turn_on(&self, home: u32, desk: &Desk, bias: u32) -> bool {
-        desk.note_off(bias);
+    /// Turns the caller's bias on, once it has rested long enough and if there is a magazine as `wanted`.
+    fn turn_on(&self, home: u32, desk: &Desk, bias: u32, wanted: impl Fn(u32) -> bool) -> bool {
+        if !self.is_known(home, desk, bias) {
+            return false;
+        }
         let rest = desk.rest.load(Ordering::Relaxed);
         if rest > 0 {
             desk.rest.store(rest - 1, Ordering::Relaxed);
             return false;
         }
-        let limit = desk.limit.load(Ordering::Relaxed);
-        let hot = desk.hot();
-        let roomy = desk.magazines[hot].count() < limit;
-        let empty = || desk.others().find(|(_, magazine)| magazine.count() == 0);
-        let Some(next) = roomy.then_some(hot).or_else(|| Some(empty()?.0)) else { return false };
         if self.quiet.load(Ordering::Relaxed) > 0 {
             desk.rest.store(REST, Ordering::Relaxed);
             return false;
         }
-        self.seat(home, next);
+        let fits = |index: &usize| wanted(self.magazines[*index].count());
+        let Some(index) = self.near(home, desk).find(fits) else { return false };
         self.unsettled.fetch_add(1, Ordering::AcqRel);
         let on = bias.wrapping_add(1);
         // In this order: who sees the magazine biased sees that the bias is on.
         desk.bias.store(on, Ordering::Release);
-        let biased = desk.magazines[next].bias();
-        desk.hot.store(u32_of(next), Ordering::Relaxed);
+        let adopted = self.adopt(home, desk, index, wanted);
         fence(Ordering::SeqCst);
-        if biased && self.quiet.load(Ordering::Relaxed) == 0 {
+        if adopted && self.quiet.load(Ordering::Relaxed) == 0 {
             desk.since.store(desk.leases.load(Ordering::Relaxed), Ordering::Relaxed);
             return true;
         }
@@ -217,14 +295,29 @@ impl Desks {
         if desk.swap_bias(on, on.wrapping_add(1)) {
             self.unsettled.fetch_sub(1, Ordering::AcqRel);
         }
-        desk.note_off(on.wrapping_add(1));
+        self.hot(desk).unbias(home);
+        desk.known.store(on.wrapping_add(1), Ordering::Relaxed);
         false
     }
 
-    /// Marks a magazine as in use.
-    fn seat(&self, home: u32, magazine: usize) {
-        let index = home as usize * MAGAZINES + magazine;
-        let (word, bit) = (&self.seated[index / 64], 1 << (index % 64));
+    /// Whether the owner knows that its bias is off. If not it does now, and rests, the longer the sooner
+    /// it was disturbed.
+    fn is_known(&self, home: u32, desk: &Desk, bias: u32) -> bool {
+        if desk.known.load(Ordering::Relaxed) == bias {
+            return true;
+        }
+        desk.known.store(bias, Ordering::Relaxed);
+        self.hot(desk).unbias(home);
+        desk.rest();
+        false
+    }
+
+    fn hot(&self, desk: &Desk) -> &Magazine {
+        &self.magazines[desk.hot.load(Ordering::Relaxed) as usize]
+    }
+
+    fn mark_used(&self, index: usize) {
+        let (word, bit) = (&self.used[index / 64], 1 << (index % 64));
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::AcqRel);
         }
@@ -232,7 +325,7 @@ impl Desks {
 
     /// The numbers of the magazines in use.
     fn in_use(&self) -> impl Iterator<Item = usize> {
-        self.seated.iter().zip((0..).step_by(64)).flat_map(|(word, first)| {
+        self.used.iter().zip((0..).step_by(64)).flat_map(|(word, first)| {
             let mut left = word.load(Ordering::Acquire);
             std::iter::from_fn(move || {
                 let bit = left.trailing_zeros() as usize;
@@ -242,54 +335,16 @@ impl Desks {
         })
     }
 
-    fn magazine(&self, index: usize) -> &Magazine {
-        &self.all[index / MAGAZINES].magazines[index % MAGAZINES]
-    }
-
-    /// Takes a slot from any published magazine. `calm`: no bias is on, and none comes on meanwhile.
-    pub(super) fn take_published(&self, home: u32, calm: bool) -> Published {
-        let desk = self.of(home);
-        let last = desk.and_then(|desk| (desk.from.load(Ordering::Relaxed) as usize).checked_sub(1));
-        if let Some(last) = last {
-            // The others of the same desk are next: a thread that drops fills them in turn.
-            let first = last / MAGAZINES * MAGAZINES;
-            let siblings = first..first + MAGAZINES;
-            let near = self.take_of(desk, std::iter::once(last).chain(siblings), calm);
-            if let Published::Entry(..) = near {
-                return near;
-            }
-        }
-        self.take_of(desk, self.in_use(), calm)
-    }
-
-    fn take_of(
-        &self,
-        desk: Option<&Desk>,
-        magazines: impl Iterator<Item = usize>,
-        calm: bool,
-    ) -> Published {
-        let mut found = Published::None;
-        for index in magazines {
-            let magazine = self.magazine(index);
-            match magazine.take(calm) {
-                Ok(Some(entry)) => {
-                    if let Some(desk) = desk {
-                        desk.from.store(u32_of(index + 1), Ordering::Relaxed);
-                    }
-                    return Published::Entry(entry, magazine.is_new_low());
-                }
-                Ok(None) => {}
-                Err(Biased) => found = Published::Biased(index),
-            }
-        }
-        found
-    }
-
     /// Publishes a magazine that was biased. False if its owner was put aside in the middle and does not
     /// come back.
     pub(super) fn revoke(&self, index: usize) -> bool {
-        let desk = &self.all[index / MAGAZINES];
+        let magazine = &self.magazines[index];
         loop {
+            let head = magazine.head.load(Ordering::Acquire);
+            if head & BIASED == 0 {
+                return true;
+            }
+            let desk = &self.all[owner(head)];
             let (off, mine) = desk.turn_off();
             barrier::heavy();
             if !desk.settle(off, BRIEF) {
@@ -299,7 +354,7 @@ impl Desks {
             if mine {
                 self.unsettled.fetch_sub(1, Ordering::AcqRel);
             }
-            if self.magazine(index).clear(desk, off) {
+            if magazine.clear(owner(head), desk, off) {
                 return true;
             }
         }
@@ -313,18 +368,26 @@ impl Desks {
         if self.unsettled.load(Ordering::Acquire) > 0 {
             let turned: Vec<_> = self.all.iter().map(Desk::turn_off).collect();
             barrier::heavy();
-            for (desk, (off, mine)) in self.all.iter().zip(turned) {
+            for (desk, (off, mine)) in self.all.iter().zip(&turned) {
                 // Whoever turned it off may not have waited yet.
-                desk.settle(off, u32::MAX);
-                if mine {
+                desk.settle(*off, u32::MAX);
+                if *mine {
                     self.unsettled.fetch_sub(1, Ordering::AcqRel);
                 }
-                for magazine in &desk.magazines {
-                    magazine.clear(desk, off);
-                }
+            }
+            for index in self.in_use() {
+                let magazine = &self.magazines[index];
+                let owner = owner(magazine.head.load(Ordering::Acquire));
+                magazine.clear(owner, &self.all[owner], turned[owner].0);
             }
         }
         Quiet(self)
+    }
+
+    /// Turns a bias off, and leaves the waiting to others.
+    #[cfg(all(test, loom))]
+    pub(super) fn stall(&self, home: u32) {
+        self.all[home as usize].turn_off();
     }
 
     /// Counts somebody who needs the desks quiet, while they are.
@@ -336,38 +399,19 @@ impl Desks {
         self.quiet.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Takes everything out of quiet desks.
-    pub(super) fn take_all(&self, mut each: impl FnMut(Entry)) {
-        for index in self.in_use() {
-            self.magazine(index).take_all().into_iter().flatten().for_each(&mut each);
-        }
-    }
-
-    /// What is in quiet desks, as far as nobody takes it meanwhile.
-    pub(super) fn contents(&self) -> Vec<Entry> {
-        let read = |index| {
-            let magazine = self.magazine(index);
-            loop {
-                let head = magazine.head.load(Ordering::Acquire);
-                let entries = magazine.read(head);
-                if magazine.head.load(Ordering::Acquire) == head {
-                    return entries.into_iter().flatten();
-                }
-            }
-        };
-        self.in_use().flat_map(read).collect()
+    /// Takes everything out of quiet desks. Returns how many slots that were.
+    pub(super) fn take_all(&self) -> u32 {
+        self.in_use().map(|index| self.magazines[index].take_all()).sum()
     }
 
     /// Slots in all magazines, and a stamp that changes with every change.
     pub(super) fn census(&self) -> (u32, u64) {
         let mut free = 0;
         // Bits are only added and tags only rise.
-        let mut stamp = 0u64;
-        for word in &self.seated {
-            stamp = stamp.wrapping_add(word.load(Ordering::Acquire));
-        }
+        let used = self.used.iter().map(|word| word.load(Ordering::Acquire));
+        let mut stamp = used.fold(0, u64::wrapping_add);
         for index in self.in_use() {
-            let head = self.magazine(index).head.load(Ordering::Acquire);
+            let head = self.magazines[index].head.load(Ordering::Acquire);
             free += count(head);
             stamp = stamp.wrapping_add(head >> TAG_SHIFT);
         }
@@ -381,65 +425,19 @@ impl Desks {
 }
 
 impl Desk {
-    fn new() -> Self {
+    fn new(number: usize) -> Self {
         Self {
             busy: AtomicU32::new(0),
             bias: AtomicU32::new(0),
-            hot: AtomicU32::new(0),
-            limit: AtomicU32::new(ENTRIES as u32),
+            hot: AtomicU32::new(u32_of(number * GROUP)),
+            limit: AtomicU32::new(u32_of(SLOTS)),
             known: AtomicU32::new(0),
             rest: AtomicU32::new(REST),
             patience: AtomicU32::new(REST),
-            from: AtomicU32::new(0),
+            from: AtomicU32::new(u32_of(number)),
             leases: AtomicU64::new(0),
             since: AtomicU64::new(0),
-            magazines: [const { () }; MAGAZINES].map(|()| Magazine::new()),
         }
-    }
-
-    /// Takes a slot from the hot magazine, if the bias is on.
-    #[inline]
-    pub(super) fn pop(&self) -> Option<Entry> {
-        let mut found = None;
-        self.section(|magazine, head| {
-            // Of an empty one there is no entry below the count.
-            let top = magazine.entries.get((count(head) as usize).wrapping_sub(1))?;
-            found = Some(Entry::of(top.load(Ordering::Relaxed)));
-            Some(next(head, -1))
-        });
-        found
-    }
-
-    /// Gives a slot to the hot magazine, if the bias is on and there is room.
-    #[inline]
-    pub(super) fn push(&self, entry: Entry) -> bool {
-        let limit = self.limit.load(Ordering::Relaxed);
-        self.section(|magazine, head| {
-            let room = magazine.entries.get(count(head) as usize)?;
-            if count(head) >= limit {
-                return None;
-            }
-            room.store(entry.word(), Ordering::Relaxed);
-            Some(next(head, 1))
-        })
-    }
-
-    /// Changes the hot magazine alone, if the bias is on. Called by the owner.
-    #[inline]
-    fn section(&self, change: impl FnOnce(&Magazine, u64) -> Option<u64>) -> bool {
-        self.busy.store(1, Ordering::Relaxed);
-        barrier::light();
-        let mut changed = false;
-        if is_on(self.bias.load(Ordering::Relaxed)) {
-            let magazine = &self.magazines[self.hot()];
-            if let Some(head) = change(magazine, magazine.head.load(Ordering::Relaxed)) {
-                magazine.head.store(head, Ordering::Release);
-                changed = true;
-            }
-        }
-        // The last that is touched: a slot that was given may be somebody's, and the pool gone.
-        self.busy.store(0, Ordering::Release);
-        changed
     }
 
     /// Counts a lease of the owner.
@@ -449,14 +447,8 @@ impl Desk {
         self.leases.store(leases, Ordering::Relaxed);
     }
 
-    /// The owner sees that its bias is off: if it did not know, it rests, the longer the sooner it was
-    /// disturbed.
-    fn note_off(&self, bias: u32) {
-        if self.known.load(Ordering::Relaxed) == bias {
-            return;
-        }
-        self.known.store(bias, Ordering::Relaxed);
-        self.magazines.iter().for_each(Magazine::unbias);
+    /// The owner's bias was taken away.
+    fn rest(&self) {
         let patience = self.patience.load(Ordering::Relaxed);
         let lasted = self.leases.load(Ordering::Relaxed) - self.since.load(Ordering::Relaxed);
         let long = lasted > u64::from(patience) * WORTH;
@@ -467,15 +459,8 @@ impl Desk {
         self.limit.store((limit / 2).max(1), Ordering::Relaxed);
     }
 
-    #[inline]
-    fn hot(&self) -> usize {
-        self.hot.load(Ordering::Relaxed) as usize % MAGAZINES
-    }
-
-    /// The magazines that are not hot.
-    fn others(&self) -> impl Iterator<Item = (usize, &Magazine)> {
-        let hot = self.hot();
-        self.magazines.iter().enumerate().filter(move |(index, _)| *index != hot)
+    fn found_in(&self, magazine: usize) {
+        self.from.store(u32_of(magazine / GROUP), Ordering::Relaxed);
     }
 
     /// The even bias from here on, and whether this call made it so.
@@ -514,8 +499,7 @@ impl Magazine {
     fn new() -> Self {
         Self {
             head: AtomicU64::new(0),
-            low: AtomicU32::new(ENTRIES as u32),
-            entries: [const { () }; ENTRIES].map(|()| AtomicU64::new(0)),
+            slots: [const { () }; SLOTS].map(|()| AtomicU32::new(0)),
         }
     }
 
@@ -527,35 +511,37 @@ impl Magazine {
         self.head.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Makes it the owner's alone, who calls this. False if it was already.
-    fn bias(&self) -> bool {
+    /// Makes it the caller's alone, if it is nobody's and as `wanted`.
+    fn bias(&self, home: u32, wanted: impl Fn(u32) -> bool) -> bool {
         loop {
             let head = self.head.load(Ordering::Acquire);
-            if head & BIASED != 0 {
+            if head & BIASED != 0 || !wanted(count(head)) {
                 return false;
             }
-            if self.swap(head, next(head | BIASED, 0)) {
+            let mine = head & !OWNER | u64::from(home) << OWNER_SHIFT | BIASED;
+            if self.swap(head, next(mine, 0)) {
                 return true;
             }
         }
     }
 
-    /// Makes it everybody's. Called by the owner outside of a section.
-    fn unbias(&self) {
+    /// Makes it everybody's, if it is the caller's, who is in no section.
+    fn unbias(&self, home: u32) {
         loop {
             let head = self.head.load(Ordering::Acquire);
-            if head & BIASED == 0 || self.swap(head, next(head & !BIASED, 0)) {
+            let mine = head & BIASED != 0 && owner(head) == home as usize;
+            if !mine || self.swap(head, next(head & !BIASED, 0)) {
                 return;
             }
         }
     }
 
-    /// Clears the bit of a desk whose bias was turned `off` and that was waited for. False if its owner has
-    /// turned it on again.
-    fn clear(&self, desk: &Desk, off: u32) -> bool {
+    /// Makes it everybody's, if it is the owner's whose bias was turned `off` and who was waited for. False
+    /// if that owner has turned it on again.
+    fn clear(&self, home: usize, desk: &Desk, off: u32) -> bool {
         loop {
             let head = self.head.load(Ordering::Acquire);
-            if head & BIASED == 0 {
+            if head & BIASED == 0 || owner(head) != home {
                 return true;
             }
             // After the head was read: if it is as it was, nobody works in this magazine, and if not, the
@@ -570,64 +556,43 @@ impl Magazine {
     }
 
     /// Takes a slot, unless the magazine is biased and somebody may work under that bias.
-    fn take(&self, calm: bool) -> Result<Option<Entry>, Biased> {
+    fn take(&self, calm: bool) -> Result<Option<u32>, Biased> {
         loop {
             let head = self.head.load(Ordering::Acquire);
             let Some(top) = (count(head) as usize).checked_sub(1) else { return Ok(None) };
             if head & BIASED != 0 && !calm {
                 return Err(Biased);
             }
-            let entry = Entry::of(self.entries[top].load(Ordering::Relaxed));
+            let slot = self.slots[top].load(Ordering::Relaxed);
             if self.swap(head, next(head, -1)) {
-                return Ok(Some(entry));
+                return Ok(Some(slot));
             }
         }
     }
 
-    fn take_all(&self) -> [Option<Entry>; ENTRIES] {
+    fn take_all(&self) -> u32 {
         loop {
             let head = self.head.load(Ordering::Acquire);
-            let entries = self.read(head);
             if self.swap(head, next(head & !(BIASED | COUNT), 0)) {
-                return entries;
+                return count(head);
             }
         }
-    }
-
-    fn read(&self, head: u64) -> [Option<Entry>; ENTRIES] {
-        std::array::from_fn(|index| {
-            let held = index < count(head) as usize;
-            held.then(|| Entry::of(self.entries[index].load(Ordering::Relaxed)))
-        })
-    }
-
-    /// Others left fewer slots in it than ever.
-    fn is_new_low(&self) -> bool {
-        let left = self.count();
-        let new = left < self.low.load(Ordering::Relaxed);
-        if new {
-            self.low.store(left, Ordering::Relaxed);
-        }
-        new
-    }
-}
-
-impl Entry {
-    #[inline]
-    fn word(self) -> u64 {
-        u64::from(self.stamp) << 32 | u64::from(self.slot)
-    }
-
-    #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "both halves")]
-    fn of(word: u64) -> Self {
-        Self { slot: word as u32, stamp: (word >> 32) as u32 }
     }
 }
 
 #[inline]
 fn is_on(bias: u32) -> bool {
     bias & 1 == 1
+}
+
+fn holds_some(count: u32) -> bool {
+    count > 0
+}
+
+/// The number of the desk that the magazine is on, if it is biased.
+#[allow(clippy::cast_possible_truncation, reason = "masked to eight bits")]
+fn owner(head: u64) -> usize {
+    ((head & OWNER) >> OWNER_SHIFT) as usize
 }
 
 #[inline]
@@ -642,7 +607,7 @@ fn next(head: u64, more: i64) -> u64 {
     let head = head.wrapping_add_signed(more);
     if cfg!(loom) {
         let tag = (head >> TAG_SHIFT).wrapping_add(1) & 3;
-        return tag << TAG_SHIFT | head & (BIASED | COUNT);
+        return tag << TAG_SHIFT | head & (OWNER | BIASED | COUNT);
     }
     head.wrapping_add(1 << TAG_SHIFT)
 }
@@ -653,15 +618,17 @@ fn u32_of(index: usize) -> u32 {
 }
 
 const MODELLED: bool = cfg!(any(loom, shuttle));
-/// Of each desk.
-const MAGAZINES: usize = if MODELLED { 2 } else { 4 };
-/// Of each magazine: with its head two cache lines.
-const ENTRIES: usize = if MODELLED { 2 } else { 14 };
+/// Magazines for each desk.
+const GROUP: usize = if MODELLED { 2 } else { 4 };
+/// The most slots in a magazine: with its head a cache line.
+const SLOTS: usize = if MODELLED { 2 } else { 14 };
 const COUNT: u64 = 15;
 const BIASED: u64 = 16;
-const TAG_SHIFT: u32 = 5;
-/// Slow returns before the first bias, and the most after revocations. A revocation costs some
-/// microseconds, and a slow return some tens of nanoseconds.
+const OWNER_SHIFT: u32 = 5;
+const OWNER: u64 = (NUMBERS as u64 - 1) << OWNER_SHIFT;
+const TAG_SHIFT: u32 = 13;
+/// Slow ways before the first bias, and the most after revocations. A revocation costs some
+/// microseconds, and a slow way some tens of nanoseconds.
 const REST: u32 = if MODELLED {
     0
 } else if cfg!(test) {
@@ -670,7 +637,7 @@ const REST: u32 = if MODELLED {
     64
 };
 const REST_MAX: u32 = if MODELLED { 1 } else { 1 << 14 };
-/// Leases under a bias, for each slow return before it, that make it worth while.
+/// Leases under a bias, for each slow way before it, that make it worth while.
 const WORTH: u64 = 16;
 /// Rounds that a taker waits for a section to end: about two milliseconds.
 const BRIEF: u32 = if MODELLED { u32::MAX } else { 160 };

@@ -83,7 +83,7 @@ mod imp {
 
     fn own_number() -> Option<u32> {
         for (word, first) in TAKEN.iter().zip((0u32..).step_by(64)) {
-            let lowest_free = |taken: u64| (taken != u64::MAX).then_some(taken | (taken + 1));
+            let lowest_free = |taken: u64| (taken != u64::MAX).then(|| taken | (taken + 1));
             let taken = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, lowest_free);
             if let Ok(before) = taken {
                 return Some(first + before.trailing_ones());
@@ -114,9 +114,12 @@ mod imp {
 
         #[test]
         fn living_threads_have_numbers_of_their_own() {
-            let (numbers, barrier) = (std::sync::Mutex::new(Vec::new()), std::sync::Barrier::new(8));
+            // More than a word of bits holds.
+            const THREADS: usize = 100;
+            let numbers = std::sync::Mutex::new(Vec::new());
+            let barrier = std::sync::Barrier::new(THREADS);
             std::thread::scope(|scope| {
-                for _ in 0..8 {
+                for _ in 0..THREADS {
                     scope.spawn(|| {
                         numbers.lock().unwrap().push(home());
                         barrier.wait();
@@ -126,7 +129,7 @@ mod imp {
             let mut numbers = numbers.into_inner().unwrap();
             numbers.sort_unstable();
             numbers.dedup();
-            assert_eq!(numbers.len(), 8);
+            assert_eq!(numbers.len(), THREADS);
         }
 
         /// More threads than numbers, one after the other: none is lost.

@@ -1,6 +1,8 @@
 //! Every interleaving of the free list's operations, on lists small enough to exhaust. The tag has
 //! two bits here, so that it wraps within a model's reach.
 
+mod desks;
+
 use loom::sync::Arc;
 use loom::thread;
 
@@ -11,12 +13,12 @@ use crate::explore::explore;
 type Marked = FreeList<AtomicU32>;
 
 fn marked(slots: u32, shards: usize) -> Arc<Marked> {
-    Arc::new(FreeList::new(slots, shards, || AtomicU32::new(0)).expect("memory"))
+    Arc::new(FreeList::new(slots, shards, 0, || AtomicU32::new(0)).expect("memory"))
 }
 
 /// Takes a slot from shard `home` and marks it owned.
-fn take(list: &Marked, home: usize) -> Option<u32> {
-    match list.pop_from(home, Reach::REGULAR) {
+fn take(list: &Marked, home: u32) -> Option<u32> {
+    match list.pop_from(home, Reach::REGULAR, false) {
         Pop::Slot { slot, .. } => {
             assert_eq!(list.meta(slot).swap(1, Ordering::Relaxed), 0, "two owners (I2)");
             Some(slot)
@@ -26,9 +28,9 @@ fn take(list: &Marked, home: usize) -> Option<u32> {
 }
 
 /// Clears the mark and gives the slot back to shard `home`.
-fn give(list: &Marked, home: usize, slot: u32) -> Push {
+fn give(list: &Marked, home: u32, slot: u32) -> Push {
     assert_eq!(list.meta(slot).swap(0, Ordering::Relaxed), 1, "the giver owned it");
-    list.push_to(home, slot, CLOSED)
+    list.push_shard(home, slot, CLOSED)
 }
 
 /// Runs `work` on a thread of its own. The first load of a thread that has just spawned another is not
@@ -118,7 +120,7 @@ fn close_counts_every_slot_once() {
         let taken = list.close().expect("closed once") as usize;
         let home = other.join().expect("the model fails first");
         assert_eq!(taken + home, 2);
-        assert_eq!(list.pop_from(0, Reach::REGULAR), Pop::Closed);
+        assert_eq!(list.pop_from(0, Reach::REGULAR, false), Pop::Closed);
     });
 }
 
@@ -141,8 +143,8 @@ fn close_and_a_taker_share_no_slot() {
 fn bytes_travel_with_the_slot() {
     explore(None, || {
         let list =
-            Arc::new(FreeList::new(1, 1, || loom::cell::UnsafeCell::new(0u32)).expect("memory"));
-        let Pop::Slot { slot, .. } = list.pop_from(0, Reach::REGULAR) else {
+            Arc::new(FreeList::new(1, 1, 0, || loom::cell::UnsafeCell::new(0u32)).expect("memory"));
+        let Pop::Slot { slot, .. } = list.pop_from(0, Reach::REGULAR, false) else {
             panic!("one is free")
         };
         let other = {
@@ -150,13 +152,13 @@ fn bytes_travel_with_the_slot() {
             thread::spawn(move || {
                 // SAFETY: I2, this thread owns the slot until it is pushed.
                 list.meta(slot).with_mut(|bytes| unsafe { *bytes = 7 });
-                list.push_to(0, slot, FLAGS)
+                list.push_shard(0, slot, FLAGS)
             })
         };
         let next = {
             let list = Arc::clone(&list);
             thread::spawn(move || {
-                if let Pop::Slot { slot, .. } = list.pop_from(0, Reach::REGULAR) {
+                if let Pop::Slot { slot, .. } = list.pop_from(0, Reach::REGULAR, false) {
                     // SAFETY: I2, this thread owns the slot now.
                     list.meta(slot).with(|bytes| assert_eq!(unsafe { *bytes }, 7));
                 }
@@ -216,7 +218,7 @@ fn the_census_balances() {
 /// A list with two regular slots out of a layout with one bay of one slot, closed.
 fn with_bay() -> (Arc<Marked>, BayId) {
     let layout = Layout { regular: 1, slabs: 1, slab_slots: 1, ..Layout::default() };
-    let list = FreeList::new(layout, 1, || AtomicU32::new(0)).expect("memory");
+    let list = FreeList::new(layout, 1, 0, || AtomicU32::new(0)).expect("memory");
     (Arc::new(list), BayId::of_slab(0))
 }
 
@@ -301,7 +303,7 @@ fn no_bay_opens_after_the_close() {
         drop(held);
         let opened = other.join().expect("the model fails first");
         assert_eq!(list.close_bay(bay), u32::from(opened));
-        assert_eq!(list.pop_from(0, Reach::PINNED), Pop::Closed);
+        assert_eq!(list.pop_from(0, Reach::PINNED, false), Pop::Closed);
     });
 }
 
@@ -310,7 +312,7 @@ fn no_bay_opens_after_the_close() {
 fn a_reserve_on_the_move_is_found() {
     explore(Some(3), || {
         let layout = Layout { regular: 1, reserve: 1, ..Layout::default() };
-        let list = Arc::new(FreeList::new(layout, 1, || AtomicU32::new(0)).expect("memory"));
+        let list = Arc::new(FreeList::new(layout, 1, 0, || AtomicU32::new(0)).expect("memory"));
         let other = {
             let list = Arc::clone(&list);
             thread::spawn(move || {
@@ -321,7 +323,7 @@ fn a_reserve_on_the_move_is_found() {
             })
         };
         let urgent = aside(&list, |list| {
-            let found = list.pop_from(0, Reach::PINNED);
+            let found = list.pop_from(0, Reach::PINNED, false);
             assert!(matches!(found, Pop::Slot { .. }), "one of two is always free: {found:?}");
         });
         urgent.join().expect("the model fails first");
@@ -356,7 +358,7 @@ fn the_census_balances_with_bays() {
 fn two_takers_and_a_closing_bay() {
     explore(Some(4), || {
         let layout = Layout { regular: 1, slabs: 1, slab_slots: 2, ..Layout::default() };
-        let list = Arc::new(FreeList::new(layout, 1, || AtomicU32::new(0)).expect("memory"));
+        let list = Arc::new(FreeList::new(layout, 1, 0, || AtomicU32::new(0)).expect("memory"));
         let bay = BayId::of_slab(0);
         assert!(list.open_bay(bay));
         let takers = [0, 1].map(|_| {

@@ -64,10 +64,10 @@ impl Home for Pass<'_> {
 impl Model {
     /// All slots are taken.
     fn new(slots: u32) -> Arc<Self> {
-        let list = FreeList::new(slots, 1, SlotState::new).unwrap();
+        let list = FreeList::new(slots, 1, 0, SlotState::new).unwrap();
         for _ in 0..slots {
-            let Pop::Slot { slot, .. } = list.pop() else { unreachable!("all are free") };
-            let _ = list.meta(slot).lease();
+            let Pop::Slot { slot, .. } = list.pop_within(Reach::REGULAR) else { unreachable!("all are free") };
+            let _ = list.lease(slot);
         }
         Arc::new(Self {
             list,
@@ -106,7 +106,7 @@ impl Model {
 
     /// The next owner writes the bytes.
     fn own_next(&self) -> Option<u32> {
-        let Pop::Slot { slot, .. } = self.list.pop() else { return None };
+        let Pop::Slot { slot, .. } = self.list.pop_within(Reach::REGULAR) else { return None };
         // SAFETY: I2 and I3, the slot is ours and no work uses it; loom checks exactly that.
         self.bytes[slot as usize].with_mut(|bytes| unsafe { *bytes += 1 });
         Some(slot)
@@ -385,7 +385,7 @@ fn a_slot_that_lands_during_close_is_counted_once() {
         model.pass();
         assert_eq!(model.home(), 1, "home either way: in the list, or handed back");
         assert!(taken <= 1);
-        assert_eq!(model.list.pop(), Pop::Closed);
+        assert_eq!(model.list.pop_within(Reach::REGULAR), Pop::Closed);
     });
 }
 

@@ -32,7 +32,7 @@ const ONE: Want = Want { count: 1, reach: Reach::REGULAR };
 impl House {
     /// All slots are out.
     fn empty(layout: impl Into<Layout>) -> Arc<Self> {
-        let list = FreeList::new(layout, 1, || ()).expect("memory");
+        let list = FreeList::new(layout, 1, 0, || ()).expect("memory");
         while let Pop::Slot { .. } = list.pop_within(Reach::PINNED) {}
         Arc::new(Self { list, waiters: Waiters::new() })
     }
@@ -111,7 +111,7 @@ fn a_look_never_starves_a_sleeper() {
         let looker = {
             let house = Arc::clone(&house);
             thread::spawn(move || {
-                if let Pop::Slot { slot, .. } = house.list.pop() {
+                if let Pop::Slot { slot, .. } = house.list.pop_within(Reach::REGULAR) {
                     house.give_back(slot);
                 }
             })

@@ -2,7 +2,7 @@
 
 use pinpool_bench::frames::{self, FramesOptions};
 
-use super::{JsonTarget, command, progress_bar};
+use super::{JsonTarget, command, measured};
 use crate::cli::FramesArgs;
 use crate::failure::Failure;
 
@@ -16,12 +16,6 @@ pub(crate) fn run(arguments: &FramesArgs) -> Result<(), Failure> {
     };
     options.check()?;
     let json = JsonTarget::check(arguments.json.as_deref())?;
-    let bar = progress_bar("frames");
-    let result = frames::run(&options, command(), &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    let report = result?;
+    let report = measured("frames", |progress| frames::run(&options, command(), progress))?;
     json.publish(&report.to_json()?, &report.to_text())
 }

@@ -2,7 +2,7 @@
 
 use pinpool_bench::in_flight::{self, InFlightOptions};
 
-use super::{JsonTarget, command, progress_bar};
+use super::{JsonTarget, command, measured};
 use crate::cli::InFlightArgs;
 use crate::failure::Failure;
 
@@ -10,12 +10,6 @@ pub(crate) fn run(arguments: &InFlightArgs) -> Result<(), Failure> {
     let options = InFlightOptions { pytorch: arguments.pytorch.clone(), quick: arguments.quick };
     options.check()?;
     let json = JsonTarget::check(arguments.json.as_deref())?;
-    let bar = progress_bar("parts");
-    let result = in_flight::run(&options, command(), &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    let report = result?;
+    let report = measured("parts", |progress| in_flight::run(&options, command(), progress))?;
     json.publish(&report.to_json()?, &report.to_text())
 }

@@ -3,6 +3,7 @@
 mod copy;
 mod frames;
 mod in_flight;
+mod lease;
 mod waiting;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     match &arguments.scenario {
         Scenario::Frames(arguments) => frames::run(arguments),
         Scenario::Copy(arguments) => copy::run(arguments),
+        Scenario::Lease(arguments) => lease::run(arguments),
         Scenario::InFlight(arguments) => in_flight::run(arguments),
         Scenario::Waiting(arguments) => waiting::run(arguments),
     }
@@ -64,6 +66,17 @@ impl JsonTarget {
 /// The command line of this process, for the result to name.
 fn command() -> String {
     machine::command_line(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
+}
+
+/// Runs a benchmark under a progress bar, which hears of what is done and of what there is to do.
+fn measured<T>(unit: &str, run: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T) -> T {
+    let bar = progress_bar(unit);
+    let result = run(&mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    result
 }
 
 /// A progress bar on standard error, which indicatif hides where that is no terminal.

@@ -379,11 +379,8 @@ impl World {
         let lease = self.held.swap_remove(at);
         let (class, taken) = (lease.class().index(), lease.taken());
         self.give_back(lease);
-        let class = &mut self.classes[class];
-        class.class.give_back(taken);
-        // At a desk it is found out when somebody would take it.
-        class.class.get().check_returns();
-        class.counted.stale += 1;
+        self.classes[class].class.give_back(taken);
+        self.classes[class].counted.stale += 1;
     }
 }
 

@@ -1,0 +1,37 @@
+//! What the files that `scripts/pytorch` writes have in common.
+
+use std::fs;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::BenchError;
+
+/// Reads such a file, and lets `check` say why it does not compare.
+///
+/// # Errors
+/// [`BenchError::Input`] naming the file and what is wrong with it.
+pub(crate) fn read<T: DeserializeOwned>(
+    path: &Path,
+    check: impl FnOnce(&T) -> Result<(), String>,
+) -> Result<T, BenchError> {
+    let wrong = |what: String| BenchError::Input(format!("--pytorch {}: {what}", path.display()));
+    let text = fs::read_to_string(path).map_err(|cause| wrong(cause.to_string()))?;
+    let read: T = serde_json::from_str(&text).map_err(|cause| wrong(cause.to_string()))?;
+    check(&read).map_err(wrong)?;
+    Ok(read)
+}
+
+/// Refuses figures of another GPU than `here`.
+///
+/// # Errors
+/// [`BenchError::Input`] naming both.
+pub(crate) fn check_device(theirs: &str, here: Option<&str>) -> Result<(), BenchError> {
+    match here {
+        Some(here) if here == theirs => Ok(()),
+        here => Err(BenchError::Input(format!(
+            "--pytorch: measured on {theirs}, this is {}; measure both on one machine",
+            here.unwrap_or("unknown"),
+        ))),
+    }
+}
