@@ -50,11 +50,11 @@ mod system {
     /// Between a store and a load of the side that is rare. Takes some microseconds, and interrupts the
     /// processors that run threads of this process.
     pub(crate) fn heavy() {
+        /// 1 once a sandbox that was put up after the pool was opened has refused it.
+        static REFUSED: AtomicU32 = AtomicU32::new(0);
         if call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
             return;
         }
-        /// A sandbox was put up after the pool was opened.
-        static REFUSED: AtomicU32 = AtomicU32::new(0);
         if REFUSED.swap(1, Ordering::Relaxed) == 0 {
             tell!(warn, "membarrier is refused by now: slots move slowly between threads");
         }

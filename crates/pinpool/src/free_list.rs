@@ -53,7 +53,7 @@ use std::collections::TryReserveError;
 
 use crossbeam::utils::CachePadded;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, expect_write};
 
 use bays::Bay;
 pub(crate) use bays::{BayId, Layout, Reach};
@@ -185,9 +185,8 @@ impl<M> FreeList<M> {
         Ok(list)
     }
 
-    /// Takes a free slot that is anybody's: from the calling thread's shard, else from any other, else
-    /// from an open bay.
-    #[cfg(test)]
+    /// Takes a free slot that is anybody's.
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn pop(&self) -> Pop {
         self.pop_within(Reach::REGULAR)
     }
@@ -401,6 +400,7 @@ impl<M> FreeList<M> {
     /// `calm`: the desks are quiet.
     fn pop_from(&self, home: u32, reach: Reach, calm: bool) -> Pop {
         if let Some(slot) = self.desks.take_near(home) {
+            self.expect_leases(home);
             return Pop::Slot { slot, new_low: false };
         }
         match self.pop_shard(self.shard(home)) {
@@ -438,42 +438,62 @@ impl<M> FreeList<M> {
         }
     }
 
-    /// Takes from any stack within reach, or proves that all were empty at one instant.
+    /// Takes from anywhere within reach, or proves that all was empty at one instant.
     #[cold]
     #[inline(never)]
     fn pop_elsewhere(&self, home: u32, reach: Reach, calm: bool) -> Pop {
+        if let Some(found) = self.pop_shards(home) {
+            return found;
+        }
         loop {
-            let (_, before) = self.census(reach);
-            let published = self.desks.take_published(home, calm);
-            if let Published::Slot(slot) = published {
-                return Pop::Slot { slot, new_low: false };
-            }
-            for step in 0..self.shards.len() {
-                #[allow(clippy::cast_possible_truncation, reason = "there are few shards")]
-                let shard = self.shard(home.wrapping_add(step as u32));
-                if let Some(found) = self.pop_shard(shard) {
-                    return found;
-                }
-            }
-            for bay in self.within(reach) {
-                // One that is closed is as good as empty: the class may be open.
-                if let Some(found @ Pop::Slot { .. }) = self.pop_shard(bay) {
-                    return found;
-                }
-            }
-            if let Published::Biased(magazine) = published {
-                if self.desks.revoke(magazine) {
-                    continue;
-                }
-                return Pop::Empty;
+            let (free, before) = self.census(reach);
+            if free > 0
+                && let Some(found) = self.search(home, reach, calm)
+            {
+                return found;
             }
             // Somebody moved a slot while we looked: it may have gone where we had been.
             if self.census(reach) == (0, before) {
-                return Pop::Empty;
+                return if self.is_closed() { Pop::Closed } else { Pop::Empty };
             }
             std::hint::spin_loop();
             #[cfg(loom)]
             loom::thread::yield_now();
+        }
+    }
+
+    /// Asks for the lines that the next leases from the caller's desk will write. Others have written them
+    /// last, where slots come from other threads, and all at once they come as fast as one.
+    fn expect_leases(&self, home: u32) {
+        self.desks.hot_slots(home).for_each(|slot| expect_write(&self.nodes[slot as usize]));
+    }
+
+    /// From any shard, the next ones first.
+    fn pop_shards(&self, home: u32) -> Option<Pop> {
+        (home..).take(self.shards.len()).find_map(|home| self.pop_shard(self.shard(home)))
+    }
+
+    /// One look at everything. `None` if there was nothing.
+    fn search(&self, home: u32, reach: Reach, calm: bool) -> Option<Pop> {
+        loop {
+            let published = self.desks.take_published(home, calm);
+            if let Published::Slot(slot) = published {
+                self.expect_leases(home);
+                return Some(Pop::Slot { slot, new_low: false });
+            }
+            if let Some(found) = self.pop_shards(home) {
+                return Some(found);
+            }
+            for bay in self.within(reach) {
+                // One that is closed is as good as empty: the class may be open.
+                if let Some(found @ Pop::Slot { .. }) = self.pop_shard(bay) {
+                    return Some(found);
+                }
+            }
+            let Published::Biased(magazine) = published else { return None };
+            if !self.desks.revoke(magazine) {
+                return Some(Pop::Empty);
+            }
         }
     }
 

@@ -22,9 +22,26 @@ pub(crate) use shuttle::thread_local;
 
 /// Atomics that belong to no model: they order nothing.
 pub(crate) mod plain {
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) use std::sync::atomic::{AtomicU64, compiler_fence};
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+}
+
+/// Asks for a cache line that will be written soon, for its processor alone. A hint without an effect on
+/// what is read or written.
+#[inline]
+pub(crate) fn expect_write<T>(line: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch reads and writes nothing, and the address is that of a live value.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) std::ptr::from_ref(line),
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
 }
 
 /// Lets others run: for a moment, for this turn, and from the hundredth time in a row in earnest, so that a

@@ -212,7 +212,8 @@ fn open(shape: Shape) -> (House, Arc<Shared>) {
     let size = SlabSize { bytes: SLAB_BYTES, chunk_bytes: SLAB_BYTES };
     let making = Making { pins: false, threads: Threads::Count(1), tracks: false };
     let slab = Slab::open(size, false, making.threads, &shared, &mut StartupTimes::default());
-    let list = FreeList::new(Slots::layout(&plan), shape.shards, shape.desks(), SlotState::new).expect("memory");
+    let list = FreeList::new(Slots::layout(&plan), shape.shards, shape.desks(), SlotState::new)
+        .expect("memory");
     let class = ClassRef::new(ClassId(0), &plan, making, slab.expect("memory"), Slots(list));
     let world = Arc::new(World::new(shape));
     (House { class, world }, shared)

@@ -123,7 +123,8 @@ impl Class {
             Scrub::Zero => Some(0),
             Scrub::None => None,
         };
-        let skipped = crate::seeded::bug("skip-scrub") && self.list.usage(slot..slot + 1) % 128 >= 126;
+        let skipped =
+            crate::seeded::bug("skip-scrub") && self.list.usage(slot..slot + 1) % 128 >= 126;
         if let Some(byte) = fill.filter(|_| !skipped) {
             // SAFETY: I2 and I3, the slot is ours and its work is over.
             unsafe { start.write_bytes(byte, self.slot_bytes) };

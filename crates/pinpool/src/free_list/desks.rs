@@ -193,11 +193,11 @@ impl Desks {
         if is_on(bias) || self.turn_on(home, desk, bias, holds_some) {
             // Turning it on has found one, if there was one.
             return self.pop(desk).or_else(|| {
-                self.near(home, desk).find(|index| self.adopt(home, desk, *index, holds_some))?;
+                desk.near(home).find(|index| self.adopt(home, desk, *index, holds_some))?;
                 self.pop(desk)
             });
         }
-        self.near(home, desk).find_map(|index| self.magazines[index].take(false).ok().flatten())
+        desk.near(home).find_map(|index| self.magazines[index].take(false).ok().flatten())
     }
 
     /// Takes a slot from any published magazine. `calm`: no bias is on, and none comes on meanwhile.
@@ -219,7 +219,9 @@ impl Desks {
             }
             match magazine.take(calm) {
                 Ok(Some(slot)) => {
-                    desk.into_iter().for_each(|desk| desk.found_in(index));
+                    if let Some(desk) = desk {
+                        desk.found_in(index);
+                    }
                     return Published::Slot(slot);
                 }
                 Ok(None) => {}
@@ -227,6 +229,15 @@ impl Desks {
             }
         }
         found
+    }
+
+    /// What is in the caller's hot magazine, if nobody takes it meanwhile.
+    pub(super) fn hot_slots(&self, home: u32) -> impl Iterator<Item = u32> {
+        let magazine = self.of(home).map(|desk| self.hot(desk));
+        magazine.into_iter().flat_map(|magazine| {
+            let slots = magazine.slots.iter().take(magazine.count() as usize);
+            slots.map(|slot| slot.load(Ordering::Relaxed))
+        })
     }
 
     /// Sees to it that the caller can push a slot at its desk. False if it goes to the stacks.
@@ -237,23 +248,19 @@ impl Desks {
             let limit = desk.limit.load(Ordering::Relaxed);
             return self.turn_on(home, desk, bias, |count| count < limit);
         }
-        self.near(home, desk).any(|index| self.adopt(home, desk, index, |count| count == 0))
-    }
-
-    /// The magazines of the caller's group and of that which a slot was last found in.
-    fn near(&self, home: u32, desk: &Desk) -> impl Iterator<Item = usize> {
-        let own = home as usize * GROUP;
-        let from = desk.from.load(Ordering::Relaxed) as usize * GROUP;
-        let other = if from == own { 0 } else { GROUP };
-        (from..from + other).chain(own..own + GROUP)
+        desk.near(home).any(|index| self.adopt(home, desk, index, |count| count == 0))
     }
 
     /// Puts a magazine on the caller's desk if nobody has it and it is as `wanted`, and publishes the one
     /// that was there. The caller's bias is on, and it is in no section.
     fn adopt(&self, home: u32, desk: &Desk, index: usize, wanted: impl Fn(u32) -> bool) -> bool {
+        let magazine = &self.magazines[index];
+        if !wanted(magazine.count()) {
+            return false;
+        }
         self.mark_used(index);
         let last = desk.hot.load(Ordering::Relaxed) as usize;
-        if !self.magazines[index].bias(home, wanted) {
+        if !magazine.bias(home, wanted) {
             return false;
         }
         desk.hot.store(u32_of(index), Ordering::Relaxed);
@@ -280,7 +287,7 @@ impl Desks {
             return false;
         }
         let fits = |index: &usize| wanted(self.magazines[*index].count());
-        let Some(index) = self.near(home, desk).find(fits) else { return false };
+        let Some(index) = desk.near(home).find(fits) else { return false };
         self.unsettled.fetch_add(1, Ordering::AcqRel);
         let on = bias.wrapping_add(1);
         // In this order: who sees the magazine biased sees that the bias is on.
@@ -459,6 +466,14 @@ impl Desk {
         self.limit.store((limit / 2).max(1), Ordering::Relaxed);
     }
 
+    /// The magazines of the owner's group and of that which a slot was last found in.
+    fn near(&self, home: u32) -> impl Iterator<Item = usize> + use<> {
+        let own = home as usize * GROUP;
+        let from = self.from.load(Ordering::Relaxed) as usize * GROUP;
+        let other = if from == own { 0 } else { GROUP };
+        (from..from + other).chain(own..own + GROUP)
+    }
+
     fn found_in(&self, magazine: usize) {
         self.from.store(u32_of(magazine / GROUP), Ordering::Relaxed);
     }
@@ -497,10 +512,7 @@ impl Desk {
 
 impl Magazine {
     fn new() -> Self {
-        Self {
-            head: AtomicU64::new(0),
-            slots: [const { () }; SLOTS].map(|()| AtomicU32::new(0)),
-        }
+        Self { head: AtomicU64::new(0), slots: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
     fn count(&self) -> u32 {

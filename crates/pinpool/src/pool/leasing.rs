@@ -23,7 +23,7 @@ impl Pool {
     ///
     /// [`LeaseError::ZeroLen`], [`LeaseError::TooLarge`], [`LeaseError::Exhausted`],
     /// [`LeaseError::Closed`] or [`LeaseError::Forked`].
-    #[inline(always)]
+    #[inline]
     pub fn try_lease(&self, len: usize) -> Result<Lease, LeaseError> {
         self.try_ranked(len, false)
     }
@@ -114,7 +114,7 @@ impl Pool {
         LeaseFuture::new(self.clone(), len, true)
     }
 
-    #[inline(always)]
+    #[inline]
     fn try_ranked(&self, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
         match class.try_near() {

@@ -66,7 +66,9 @@ impl Model {
     fn new(slots: u32) -> Arc<Self> {
         let list = FreeList::new(slots, 1, 0, SlotState::new).unwrap();
         for _ in 0..slots {
-            let Pop::Slot { slot, .. } = list.pop_within(Reach::REGULAR) else { unreachable!("all are free") };
+            let Pop::Slot { slot, .. } = list.pop_within(Reach::REGULAR) else {
+                unreachable!("all are free")
+            };
             let _ = list.lease(slot);
         }
         Arc::new(Self {
