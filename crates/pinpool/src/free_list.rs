@@ -53,7 +53,7 @@ use std::collections::TryReserveError;
 
 use crossbeam::utils::CachePadded;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, expect_write};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 use bays::Bay;
 pub(crate) use bays::{BayId, Layout, Reach};
@@ -400,7 +400,6 @@ impl<M> FreeList<M> {
     /// `calm`: the desks are quiet.
     fn pop_from(&self, home: u32, reach: Reach, calm: bool) -> Pop {
         if let Some(slot) = self.desks.take_near(home) {
-            self.expect_leases(home);
             return Pop::Slot { slot, new_low: false };
         }
         match self.pop_shard(self.shard(home)) {
@@ -442,6 +441,9 @@ impl<M> FreeList<M> {
     #[cold]
     #[inline(never)]
     fn pop_elsewhere(&self, home: u32, reach: Reach, calm: bool) -> Pop {
+        if let Published::Slot(slot) = self.desks.take_published(home, calm) {
+            return Pop::Slot { slot, new_low: false };
+        }
         if let Some(found) = self.pop_shards(home) {
             return found;
         }
@@ -462,12 +464,6 @@ impl<M> FreeList<M> {
         }
     }
 
-    /// Asks for the lines that the next leases from the caller's desk will write. Others have written them
-    /// last, where slots come from other threads, and all at once they come as fast as one.
-    fn expect_leases(&self, home: u32) {
-        self.desks.hot_slots(home).for_each(|slot| expect_write(&self.nodes[slot as usize]));
-    }
-
     /// From any shard, the next ones first.
     fn pop_shards(&self, home: u32) -> Option<Pop> {
         (home..).take(self.shards.len()).find_map(|home| self.pop_shard(self.shard(home)))
@@ -478,7 +474,6 @@ impl<M> FreeList<M> {
         loop {
             let published = self.desks.take_published(home, calm);
             if let Published::Slot(slot) = published {
-                self.expect_leases(home);
                 return Some(Pop::Slot { slot, new_low: false });
             }
             if let Some(found) = self.pop_shards(home) {

@@ -27,23 +27,6 @@ pub(crate) mod plain {
     pub(crate) use std::sync::atomic::{AtomicU64, compiler_fence};
 }
 
-/// Asks for a cache line that will be written soon, for its processor alone. A hint without an effect on
-/// what is read or written.
-#[inline]
-pub(crate) fn expect_write<T>(line: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads and writes nothing, and the address is that of a live value.
-    unsafe {
-        std::arch::asm!(
-            "prefetchw [{}]",
-            in(reg) std::ptr::from_ref(line),
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = line;
-}
-
 /// Lets others run: for a moment, for this turn, and from the hundredth time in a row in earnest, so that a
 /// thread of lower priority gets its processor.
 #[cold]

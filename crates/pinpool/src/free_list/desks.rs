@@ -231,15 +231,6 @@ impl Desks {
         found
     }
 
-    /// What is in the caller's hot magazine, if nobody takes it meanwhile.
-    pub(super) fn hot_slots(&self, home: u32) -> impl Iterator<Item = u32> {
-        let magazine = self.of(home).map(|desk| self.hot(desk));
-        magazine.into_iter().flat_map(|magazine| {
-            let slots = magazine.slots.iter().take(magazine.count() as usize);
-            slots.map(|slot| slot.load(Ordering::Relaxed))
-        })
-    }
-
     /// Sees to it that the caller can push a slot at its desk. False if it goes to the stacks.
     pub(super) fn make_room(&self, home: u32) -> bool {
         let Some(desk) = self.of(home) else { return false };

@@ -23,7 +23,8 @@ impl Pool {
     ///
     /// [`LeaseError::ZeroLen`], [`LeaseError::TooLarge`], [`LeaseError::Exhausted`],
     /// [`LeaseError::Closed`] or [`LeaseError::Forked`].
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a call gives the lease through memory: 10 ns of 20")]
     pub fn try_lease(&self, len: usize) -> Result<Lease, LeaseError> {
         self.try_ranked(len, false)
     }
@@ -114,7 +115,8 @@ impl Pool {
         LeaseFuture::new(self.clone(), len, true)
     }
 
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as above")]
     fn try_ranked(&self, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
         match class.try_near() {

@@ -97,7 +97,8 @@ impl Twin {
         let lost: Vec<_> = self.classes.iter().map(Class::lost).collect();
         let regions = lost.iter().filter(|lost| **lost > 0).count();
         if let Some(pool) = self.pools.first().filter(|_| regions == 0) {
-            assert!(pool.close(HANG).is_complete());
+            let report = pool.close(HANG);
+            assert!(report.is_complete(), "{report:?}, {:?}", pool.stats());
         }
         self.pools.clear();
         let start = Instant::now();
