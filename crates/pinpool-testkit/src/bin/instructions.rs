@@ -20,7 +20,8 @@ const CYCLES: usize = 20_000;
 const SLOTS: usize = 64;
 /// Leases that one thread hands to another at a time.
 const BATCH: usize = 16;
-/// A free list has as many shards as there are processors: for everybody as many.
+/// A free list has as many shards as there are processors, and desks for twice as many threads: for everybody
+/// as many.
 const PROCESSORS: usize = 2;
 
 const BYTES: usize = 4096;

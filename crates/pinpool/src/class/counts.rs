@@ -81,7 +81,8 @@ impl Class {
         LeaseError::Exhausted(exhausted)
     }
 
-    /// Somebody found the class empty. Returns how many did, on the calling thread's shard.
+    /// Somebody found the class empty. Returns how many did, on the line that the calling thread
+    /// counts on.
     pub(crate) fn count_miss(&self) -> u64 {
         let out = self.slots_now() - self.reserved();
         self.raise_high_water(out.saturating_sub(self.quarantined()));

@@ -33,8 +33,10 @@ pub use lease_future::LeaseFuture;
 ///
 /// Everything is allocated and pinned when the pool opens, but for what classes with `on_empty = "grow"` or
 /// `"pageable"` add. From then on leasing and returning make no system call, no allocation and take no
-/// lock, unless somebody waits. The pool closes when its last clone is dropped, which waits for nothing;
-/// leases stay valid, and each class's memory is unpinned when its last slot comes home.
+/// lock, unless somebody waits, or a thread finds no free slots but those that another one keeps close
+/// at hand: it takes them back with one system call of some microseconds. The pool closes when its last
+/// clone is dropped, which waits for no lease and no work; leases stay valid, and each class's memory is
+/// unpinned when its last slot comes home.
 #[derive(Clone)]
 pub struct Pool {
     handle: Arc<Handle>,
