@@ -14,9 +14,13 @@ use arbtest::arbtest;
 use pinpool_testkit::model::{self, Totals};
 
 /// Each operation is checked against the model as it is made, each slot's every byte when it changes
-/// hands. To repeat a failure, pass the printed seed to `arbtest(…).seed(…)`.
+/// hands. To repeat a failure: `MODEL_SEED=` with the printed seed, `MODEL_TIMES=` as it takes the pool's
+/// own thread to be in step.
 #[test]
 fn operations_agree_with_the_model() {
+    if let Ok(seed) = std::env::var("MODEL_SEED") {
+        return repeat(&seed);
+    }
     let start = Instant::now();
     let wanted = std::env::var("MODEL_OPS").ok().and_then(|ops| ops.parse().ok()).unwrap_or(OPS);
     let threads: Vec<_> = (0..THREADS)
@@ -49,6 +53,14 @@ fn operations_agree_with_the_model() {
     assert!(all.refused_closed > 0 && all.pools >= all.cases, "{all:?}");
     assert!(all.flights > all.ops / 50 && all.taken > all.ops / 200, "{all:?}");
     assert!(all.lost > 0 || all.ops < OPS, "{all:?}");
+}
+
+fn repeat(seed: &str) {
+    let seed = u64::from_str_radix(seed.trim_start_matches("0x"), 16).expect("a seed in hex");
+    let times = std::env::var("MODEL_TIMES").ok().and_then(|times| times.parse().ok());
+    for _ in 0..times.unwrap_or(1) {
+        arbtest(|u| model::run(u, &mut Totals::default())).seed(seed).run();
+    }
 }
 
 /// One per processor of the smallest machine that runs this.

@@ -292,9 +292,12 @@ impl Class {
     /// How many slabs of a closed class stay for good, once nothing can come home any more: those with
     /// a quarantined slot, and the first one below them. Others may be about to be given back.
     pub(crate) fn lasting_slabs(&self) -> Option<usize> {
-        let grown = self.added.lasting();
+        // First: what is out before that may yet come home, and its slab with it.
+        if !self.is_done() {
+            return None;
+        }
         let first = self.lifetime.still_out()? > 0 || self.added.still_out() > 0;
-        self.is_done().then_some(grown + usize::from(first))
+        Some(self.added.lasting() + usize::from(first))
     }
 
     /// The clock by which recordings on this class's slots are ordered.
