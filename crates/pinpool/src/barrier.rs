@@ -42,7 +42,8 @@ mod system {
     use crate::foreign::tell;
     use crate::sync::plain::{AtomicU32, Ordering};
 
-    /// Whether this process may use the barrier: it says so to the system, which is quick, each time.
+    /// Whether this process may use the barrier: it says so to the system. The first time, in a process with
+    /// threads, that takes some milliseconds.
     pub(crate) fn is_available() -> bool {
         call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
     }

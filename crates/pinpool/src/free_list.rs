@@ -399,13 +399,15 @@ impl<M> FreeList<M> {
 
     /// `calm`: the desks are quiet.
     fn pop_from(&self, home: u32, reach: Reach, calm: bool) -> Pop {
-        if let Some(slot) = self.desks.take_near(home) {
-            return Pop::Slot { slot, new_low: false };
-        }
-        match self.pop_shard(self.shard(home)) {
-            Some(found) => found,
-            None => self.pop_elsewhere(home, reach, calm),
-        }
+        // Where a thread returns slots to, it finds the warmest.
+        let near = || {
+            let slot = self.desks.take_near(home)?;
+            Some(Pop::Slot { slot, new_low: false })
+        };
+        let shard = || self.pop_shard(self.shard(home));
+        let found =
+            if self.desks.is_on(home) { near().or_else(shard) } else { shard().or_else(near) };
+        found.unwrap_or_else(|| self.pop_elsewhere(home, reach, calm))
     }
 
     /// One attempt at one shard: `None` when its stack is empty.
@@ -619,68 +621,7 @@ pub(crate) const SLOTS_MAX: u32 = NIL - 1;
 const _: () = assert!(TAG_SHIFT + 40 == 64, "top, flags and a tag of 40 bits fill the head word");
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hands_out_every_slot_once_then_says_empty() {
-        let list = FreeList::new(10, 4, 0, || ()).unwrap();
-        let mut seen = Vec::new();
-        while let Pop::Slot { slot, .. } = list.pop() {
-            seen.push(slot);
-        }
-        seen.sort_unstable();
-        assert_eq!(seen, (0..10).collect::<Vec<_>>());
-        assert_eq!(list.pop(), Pop::Empty);
-        assert_eq!(list.census(Reach::REGULAR).0, 0);
-    }
-
-    #[test]
-    fn depth_counts_exactly_through_any_order() {
-        let list = FreeList::new(7, 2, 0, || ()).unwrap();
-        let mut out = Vec::new();
-        for round in 0..1000u32 {
-            if round % 3 == 0 || out.is_empty() {
-                if let Pop::Slot { slot, .. } = list.pop() {
-                    out.push(slot);
-                }
-            } else {
-                let slot = out.swap_remove(round as usize % out.len());
-                assert_eq!(list.push(slot), Push::Free);
-            }
-            assert_eq!(list.census(Reach::REGULAR).0 as usize + out.len(), 7);
-        }
-    }
-
-    #[test]
-    fn the_last_slot_returned_is_the_first_handed_out() {
-        let list = FreeList::new(4, 1, 0, || ()).unwrap();
-        let Pop::Slot { slot, .. } = list.pop() else { unreachable!("four are free") };
-        assert_eq!(list.push(slot), Push::Free);
-        assert!(matches!(list.pop(), Pop::Slot { slot: again, .. } if again == slot));
-    }
-
-    #[test]
-    fn a_closed_list_gives_out_nothing_and_takes_nothing() {
-        let list = FreeList::new(5, 2, 0, || ()).unwrap();
-        let Pop::Slot { slot, .. } = list.pop() else { unreachable!("five are free") };
-        assert_eq!(list.close(), Some(4));
-        assert_eq!(list.pop(), Pop::Closed);
-        assert_eq!(list.push(slot), Push::Closed);
-        assert_eq!(list.close(), None);
-    }
-
-    #[test]
-    fn a_watched_list_asks_for_a_wake_up() {
-        let list = FreeList::new(1, 1, 0, || ()).unwrap();
-        let Pop::Slot { slot, .. } = list.pop() else { unreachable!("one is free") };
-        list.watch();
-        assert_eq!(list.push(slot), Push::Waited);
-        assert_eq!(list.push_unwanted(slot), Push::Free);
-        list.unwatch();
-        assert!(matches!(list.pop(), Pop::Slot { .. }));
-    }
-}
+mod tests;
 
 #[cfg(all(test, loom))]
 mod models;

@@ -44,6 +44,7 @@
 //!   where priorities are strict, and gives up after two milliseconds.
 
 use super::home::NUMBERS;
+use super::tag_step;
 use crate::barrier;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, pause};
 
@@ -138,6 +139,11 @@ impl Desks {
         self.all.get(home as usize)
     }
 
+    /// Whether the caller's bias was on a moment ago.
+    pub(super) fn is_on(&self, home: u32) -> bool {
+        self.of(home).is_some_and(|desk| is_on(desk.bias.load(Ordering::Acquire)))
+    }
+
     /// Takes a slot from the caller's hot magazine, if its bias is on.
     #[inline]
     pub(super) fn pop(&self, desk: &Desk) -> Option<u32> {
@@ -193,7 +199,9 @@ impl Desks {
         if is_on(bias) || self.turn_on(home, desk, bias, holds_some) {
             // Turning it on has found one, if there was one.
             return self.pop(desk).or_else(|| {
-                desk.near(home).find(|index| self.adopt(home, desk, *index, holds_some))?;
+                let adopts = |index: &usize| self.adopt(home, desk, *index, holds_some);
+                let found = desk.near(home).find(adopts)?;
+                desk.comes_back(home, found);
                 self.pop(desk)
             });
         }
@@ -203,7 +211,7 @@ impl Desks {
     /// Takes a slot from any published magazine. `calm`: no bias is on, and none comes on meanwhile.
     pub(super) fn take_published(&self, home: u32, calm: bool) -> Published {
         let desk = self.of(home);
-        let adopts = !calm && desk.is_some_and(|desk| is_on(desk.bias.load(Ordering::Acquire)));
+        let adopts = !calm && self.is_on(home);
         let mut found = Published::None;
         // Everybody begins elsewhere, so that they do not meet.
         let first = home as usize * GROUP;
@@ -457,6 +465,14 @@ impl Desk {
         self.limit.store((limit / 2).max(1), Ordering::Relaxed);
     }
 
+    /// The owner takes back what it published: nobody came for it.
+    fn comes_back(&self, home: u32, magazine: usize) {
+        if magazine / GROUP == home as usize {
+            let limit = self.limit.load(Ordering::Relaxed);
+            self.limit.store((limit + 1).min(u32_of(SLOTS)), Ordering::Relaxed);
+        }
+    }
+
     /// The magazines of the owner's group and of that which a slot was last found in.
     fn near(&self, home: u32) -> impl Iterator<Item = usize> + use<> {
         let own = home as usize * GROUP;
@@ -609,10 +625,10 @@ fn count(head: u64) -> u32 {
 fn next(head: u64, more: i64) -> u64 {
     let head = head.wrapping_add_signed(more);
     if cfg!(loom) {
-        let tag = (head >> TAG_SHIFT).wrapping_add(1) & 3;
+        let tag = (head >> TAG_SHIFT).wrapping_add(tag_step()) & 3;
         return tag << TAG_SHIFT | head & (OWNER | BIASED | COUNT);
     }
-    head.wrapping_add(1 << TAG_SHIFT)
+    head.wrapping_add(tag_step() << TAG_SHIFT)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "numbers of magazines")]
