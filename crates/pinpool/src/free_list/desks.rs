@@ -625,7 +625,7 @@ fn count(head: u64) -> u32 {
 fn next(head: u64, more: i64) -> u64 {
     let head = head.wrapping_add_signed(more);
     if cfg!(loom) {
-        let tag = (head >> TAG_SHIFT).wrapping_add(tag_step()) & 3;
+        let tag = (head >> TAG_SHIFT).wrapping_add(tag_step()) & 7;
         return tag << TAG_SHIFT | head & (OWNER | BIASED | COUNT);
     }
     head.wrapping_add(tag_step() << TAG_SHIFT)

@@ -141,6 +141,32 @@ fn a_stalled_thief_takes_nothing_twice() {
     });
 }
 
+/// A thief stalls between reading a published magazine and its swap, while the owner takes it back, takes a
+/// slot, gives another, and publishes it again: it looks the same and is not.
+#[test]
+fn a_magazine_that_comes_back_changed() {
+    explore(Some(3), || {
+        let list = list(4, 0);
+        let held: Vec<_> = (0..4).filter_map(|_| lease(&list, OWNER)).collect();
+        let [first, second, third, fourth] = held[..] else { unreachable!("four are free") };
+        for held in [first, second, third] {
+            assert_eq!(give(&list, OWNER, held), Push::Free);
+        }
+        // Two are published, and the hot magazine is empty again.
+        let third = lease(&list, OWNER).expect("the last one given");
+        let thief = aside(&list, |list| lease(list, THIEF).is_some());
+        let owner = aside(&list, move |list| {
+            let kept = lease(list, OWNER);
+            give(list, OWNER, third);
+            give(list, OWNER, fourth);
+            kept.is_some()
+        });
+        let out = u32::from(join(thief)) + u32::from(join(owner));
+        assert_eq!(out, 2, "two are free at every instant");
+        assert_eq!(free(&list), 2);
+    });
+}
+
 /// A full magazine is published while another thread looks: each slot has one owner, and none is missed.
 #[test]
 fn a_full_magazine_is_published() {
