@@ -16,41 +16,47 @@ pub(crate) fn light() {
     crate::sync::plain::compiler_fence(crate::sync::plain::Ordering::SeqCst);
 }
 
-#[cfg(any(loom, shuttle, miri))]
-pub(crate) use modelled::{heavy, is_available};
-#[cfg(not(any(loom, shuttle, miri)))]
-pub(crate) use system::{heavy, is_available};
+/// Between a store and a load of the side that is rare. Takes some microseconds, and interrupts the
+/// processors that run threads of this process.
+pub(crate) fn heavy() {
+    if !crate::seeded::bug("no-barrier") {
+        imp::heavy();
+    }
+}
+
+/// Whether this process may use the barrier, which may take some milliseconds.
+pub(crate) fn is_available() -> bool {
+    imp::is_available()
+}
 
 #[cfg(any(loom, shuttle, miri))]
-mod modelled {
+mod imp {
     use crate::sync::{Ordering, fence};
 
-    pub(crate) fn is_available() -> bool {
+    pub(super) fn is_available() -> bool {
         // Miri has no such call, and its threads no such order.
         !cfg!(miri)
     }
 
-    pub(crate) fn heavy() {
+    pub(super) fn heavy() {
         fence(Ordering::SeqCst);
     }
 }
 
 #[cfg(not(any(loom, shuttle, miri)))]
-mod system {
+mod imp {
     use std::time::Duration;
 
     use crate::foreign::tell;
     use crate::sync::plain::{AtomicU32, Ordering};
 
-    /// Whether this process may use the barrier: it says so to the system. The first time, in a process with
-    /// threads, that takes some milliseconds.
-    pub(crate) fn is_available() -> bool {
+    /// Says to the system that it will. The first time, in a process with threads, that takes some
+    /// milliseconds.
+    pub(super) fn is_available() -> bool {
         call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
     }
 
-    /// Between a store and a load of the side that is rare. Takes some microseconds, and interrupts the
-    /// processors that run threads of this process.
-    pub(crate) fn heavy() {
+    pub(super) fn heavy() {
         /// 1 once a sandbox that was put up after the pool was opened has refused it.
         static REFUSED: AtomicU32 = AtomicU32::new(0);
         if call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {

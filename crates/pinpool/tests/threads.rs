@@ -239,6 +239,35 @@ fn a_million_rounds_stay_on_eight_addresses() {
     assert_all_home(pool, &ledger);
 }
 
+/// What threads had close at hand when they ceased to lease is anybody's (I13): one sleeps, one is gone.
+#[test]
+fn what_idle_and_ended_threads_left_is_found() {
+    let (pool, ledger) = pool(&[("frame", 256, 64)]);
+    let lease_often = || {
+        for _ in 0..1000 {
+            drop([(); 24].map(|()| pool.try_lease(256).unwrap()));
+        }
+    };
+    // Before the others: else this thread would sit down where the one that is gone sat.
+    drop(pool.try_lease(256).unwrap());
+    std::thread::scope(|scope| {
+        let (idle, is_idle) = mpsc::channel();
+        let (wake, woken) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            lease_often();
+            idle.send(()).unwrap();
+            // Until the other end is gone.
+            woken.recv().unwrap_err();
+        });
+        is_idle.recv().unwrap();
+        scope.spawn(lease_often).join().unwrap();
+        let held: Vec<_> = (0..64).map_while(|_| pool.try_lease(256).ok()).collect();
+        assert_eq!(held.len(), 64, "slots are stranded");
+        drop((held, wake));
+    });
+    assert_all_home(pool, &ledger);
+}
+
 /// A holder that panics gives its slot to whoever waits for it. Nobody's lock is poisoned.
 #[test]
 fn a_panicking_holder_feeds_a_waiter() {

@@ -293,7 +293,8 @@ impl Desks {
         desk.bias.store(on, Ordering::Release);
         let adopted = self.adopt(home, desk, index, wanted);
         fence(Ordering::SeqCst);
-        if adopted && self.quiet.load(Ordering::Relaxed) == 0 {
+        let unasked = self.quiet.load(Ordering::Relaxed) == 0 || crate::seeded::bug("loud-desk");
+        if adopted && unasked {
             desk.since.store(desk.leases.load(Ordering::Relaxed), Ordering::Relaxed);
             return true;
         }
@@ -344,6 +345,9 @@ impl Desks {
     /// Publishes a magazine that was biased. False if its owner was put aside in the middle and does not
     /// come back.
     pub(super) fn revoke(&self, index: usize) -> bool {
+        if crate::seeded::bug("stranded-desk") {
+            return false;
+        }
         let magazine = &self.magazines[index];
         loop {
             let head = magazine.head.load(Ordering::Acquire);
@@ -376,7 +380,9 @@ impl Desks {
             barrier::heavy();
             for (desk, (off, mine)) in self.all.iter().zip(&turned) {
                 // Whoever turned it off may not have waited yet.
-                desk.settle(*off, u32::MAX);
+                if *mine || !crate::seeded::bug("trusting-quiet") {
+                    desk.settle(*off, u32::MAX);
+                }
                 if *mine {
                     self.unsettled.fetch_sub(1, Ordering::AcqRel);
                 }
@@ -407,6 +413,9 @@ impl Desks {
 
     /// Takes everything out of quiet desks. Returns how many slots that were.
     pub(super) fn take_all(&self) -> u32 {
+        if crate::seeded::bug("forgotten-desk") {
+            return 0;
+        }
         self.in_use().map(|index| self.magazines[index].take_all()).sum()
     }
 
@@ -505,6 +514,9 @@ impl Desk {
     /// Waits until no section is run that began before the bias was turned `off`; true if so. After the
     /// heavy barrier.
     fn settle(&self, off: u32, rounds: u32) -> bool {
+        if crate::seeded::bug("no-settle") {
+            return true;
+        }
         for round in 0..rounds {
             let idle = self.busy.load(Ordering::Acquire) == 0;
             // Its owner turned it on again: it is in no section of before.
@@ -565,7 +577,7 @@ impl Magazine {
             }
             // After the head was read: if it is as it was, nobody works in this magazine, and if not, the
             // tag has changed or changes before the owner works.
-            if desk.bias.load(Ordering::Acquire) != off {
+            if desk.bias.load(Ordering::Acquire) != off && !crate::seeded::bug("stale-clear") {
                 return false;
             }
             if self.swap(head, next(head & !BIASED, 0)) {

@@ -122,7 +122,8 @@ fn an_idle_owner_strands_nothing() {
     });
 }
 
-/// A thief stalls anywhere while the owner takes and gives, so that tags wrap around it.
+/// A thief stalls anywhere while the owner takes and gives: also when it has waited and is about to publish
+/// the magazine, until the owner, who has turned its bias on again, is in the middle of a section.
 #[test]
 fn a_stalled_thief_takes_nothing_twice() {
     explore(Some(2), || {
