@@ -18,7 +18,7 @@ pub use allocators::{Malloc, Mimalloc};
 pub use handoff::Handoff;
 pub use leases::{Exhausted, Leases, Retired};
 pub use pools::{Deadpool, Linear, Opool, Sharded};
-pub use queues::{Integers, MutexVec, Queue};
+pub use queues::{Integers, Messages, MutexVec, Queue};
 
 /// Something that buffers are taken from and given back to, by many threads.
 pub trait Source: Send + Sync + 'static {
@@ -151,8 +151,8 @@ pub struct Goods {
 }
 
 impl Goods {
-    /// The pool's leases, what people use in their place, and plain integers: enough of each for `pairs`
-    /// pairs.
+    /// The pool's leases, what people use in their place, and messages with nothing behind them: enough
+    /// of each for `pairs` pairs.
     ///
     /// # Errors
     /// A pool that does not open.
@@ -163,6 +163,7 @@ impl Goods {
         Ok(vec![
             goods(PINPOOL, Box::new(Leases::open(slots, 1)?)),
             goods(INTEGERS, Box::new(Integers)),
+            goods(MESSAGES, Box::new(Messages)),
             goods(MUTEX_VEC, Box::new(MutexVec::new(slots))),
             goods(ARRAY_QUEUE, Box::new(Queue::new(slots))),
             goods(MIMALLOC_SMALL, Box::new(Mimalloc(SMALL_BYTES))),
@@ -208,6 +209,8 @@ pub const MALLOC_SMALL: &str = "malloc-64B";
 pub const MALLOC_FRAME: &str = "malloc-frame";
 /// Plain integers, beside what goes through the same channel.
 pub const INTEGERS: &str = "integers";
+/// Plain messages of a lease's size, through the same channel.
+pub const MESSAGES: &str = "messages-32B";
 
 /// Slots of a pool for the main figures: four for each of 16 threads.
 pub const SLOTS: usize = 64;
@@ -288,5 +291,6 @@ mod tests {
         assert!(rate > 0.0);
         assert_eq!(leases.take_all().len(), 2);
         assert!(Integers.rate(1, Duration::from_millis(100)).unwrap().0 > 0.0);
+        assert!(Messages.rate(1, Duration::from_millis(100)).unwrap().0 > 0.0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::pytorch::PyTorch;
 use super::report::{GrowthRow, HALF_OUT, LEASE_AND_DROP, LeaseRatios, RateRow};
-use crate::churn::{ARRAY_QUEUE, INTEGERS, MIMALLOC_SMALL, MUTEX_VEC, PINPOOL};
+use crate::churn::{ARRAY_QUEUE, INTEGERS, MESSAGES, MIMALLOC_SMALL, MUTEX_VEC, PINPOOL};
 use crate::timing::{median_ratio, rounded};
 
 /// The row of one source with so many threads, or pairs.
@@ -23,7 +23,9 @@ impl LeaseRatios {
         let ours = |of| find(threads, PINPOOL, of);
         // A time over a time is a rate the other way round.
         let time_over = |rival| over(find(threads, rival, 1), ours(1));
-        let integers = |pairs| over(find(handoff, PINPOOL, pairs), find(handoff, INTEGERS, pairs));
+        let handed = |of| find(handoff, PINPOOL, of);
+        let integers = |pairs| over(handed(pairs), find(handoff, INTEGERS, pairs));
+        let same_size = |pairs| over(handed(pairs), find(handoff, MESSAGES, pairs));
         let grown = |case, of| growth_of(growth, case, of);
         Self {
             one_thread_over_pytorch: divided(
@@ -40,6 +42,8 @@ impl LeaseRatios {
             mutex_vec_2_threads: over(ours(2), find(threads, MUTEX_VEC, 2)),
             handoff_1_over_integers: integers(1),
             handoff_8_over_integers: integers(8),
+            handoff_1_over_same_size: same_size(1),
+            handoff_8_over_same_size: same_size(8),
             growth_median: grown(LEASE_AND_DROP, |row| &row.p50_rounds),
             growth_p99: grown(LEASE_AND_DROP, |row| &row.p99_rounds),
             growth_median_half_out: grown(HALF_OUT, |row| &row.p50_rounds),
@@ -94,7 +98,13 @@ mod tests {
             row(MUTEX_VEC, 2, &[15.0, 30.0, 15.0]),
             row(PINPOOL, 16, &[1000.0, 1000.0, 1000.0]),
         ];
-        let handoff = [row(PINPOOL, 1, &[5.0]), row(INTEGERS, 1, &[20.0]), row(PINPOOL, 8, &[9.0])];
+        let handoff = [
+            row(PINPOOL, 1, &[5.0]),
+            row(INTEGERS, 1, &[20.0]),
+            row(MESSAGES, 1, &[10.0]),
+            row(PINPOOL, 8, &[9.0]),
+            row(MESSAGES, 8, &[12.0]),
+        ];
         let ratios = LeaseRatios::of(&threads, &handoff, &[], 16, Some(&figures()));
         // Half the rate of an ArrayQueue is twice its time.
         assert_eq!(ratios.array_queue_1_thread, Some(2.0));
@@ -104,6 +114,8 @@ mod tests {
         assert_eq!(ratios.total16_over_one_thread, Some(10.0));
         assert_eq!(ratios.mutex_vec_2_threads, Some(10.0));
         assert_eq!(ratios.handoff_1_over_integers, Some(0.25));
+        assert_eq!(ratios.handoff_1_over_same_size, Some(0.5));
+        assert_eq!(ratios.handoff_8_over_same_size, Some(0.75));
         // Nothing is made up where a side was not measured.
         assert_eq!((ratios.handoff_8_over_integers, ratios.growth_p99), (None, None));
         let alone = LeaseRatios::of(&threads, &handoff, &[], 8, None);

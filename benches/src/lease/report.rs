@@ -79,6 +79,10 @@ pub struct LeaseRatios {
     pub handoff_1_over_integers: Option<f64>,
     /// The same with eight pairs.
     pub handoff_8_over_integers: Option<f64>,
+    /// Leases through a channel, over plain messages of their size through it: one pair of threads.
+    pub handoff_1_over_same_size: Option<f64>,
+    /// The same with eight pairs.
+    pub handoff_8_over_same_size: Option<f64>,
     /// The median of a lease and its drop with 65,536 slots, over that with 64.
     pub growth_median: Option<f64>,
     /// The same of the 99th percentile.

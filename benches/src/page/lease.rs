@@ -55,8 +55,12 @@ const HANDOFF_1: Column = ("through a channel over integers, 1 pair", |report| {
     ratio(report.ratios.handoff_1_over_integers)
 });
 const HANDOFF_8: Column = ("8 pairs", |report| ratio(report.ratios.handoff_8_over_integers));
+const SAME_SIZE_1: Column = ("over messages of a lease's size, 1 pair", |report| {
+    ratio(report.ratios.handoff_1_over_same_size)
+});
+const SAME_SIZE_8: Column = ("8 pairs", |report| ratio(report.ratios.handoff_8_over_same_size));
 const P9999: Column = ("p99.99 ns under load", |report| text::number(report.p9999_ns));
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 11] = [
     NS,
     OVER_PYTORCH,
     OVER_MIMALLOC,
@@ -65,6 +69,8 @@ const COLUMNS: [Column; 9] = [
     OVER_ONE,
     HANDOFF_1,
     HANDOFF_8,
+    SAME_SIZE_1,
+    SAME_SIZE_8,
     P9999,
 ];
 const README_COLUMNS: [Column; 6] =
@@ -73,7 +79,7 @@ const README_COLUMNS: [Column; 6] =
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::churn::{INTEGERS, MUTEX_VEC, PINPOOL};
+    use crate::churn::{INTEGERS, MESSAGES, MUTEX_VEC, PINPOOL};
     use crate::lease::pytorch;
     use crate::lease::report::{
         GrowthRow, HALF_OUT, LEASE_AND_DROP, LEASE_SCENARIO, LeaseRatios, RateRow, TailRow,
@@ -108,7 +114,11 @@ pub(super) mod tests {
             rate(MUTEX_VEC, true, 1, 25.0),
             RateRow { missed: 3, ..rate("opool", false, 16, 2.5) },
         ];
-        let handoff = vec![rate(PINPOOL, true, 8, 10.0), rate(INTEGERS, true, 8, 20.0)];
+        let handoff = vec![
+            rate(PINPOOL, true, 8, 10.0),
+            rate(INTEGERS, true, 8, 20.0),
+            rate(MESSAGES, true, 8, 12.5),
+        ];
         let growth = vec![
             growth(LEASE_AND_DROP, 64, 10.0),
             growth(LEASE_AND_DROP, 65_536, 12.5),
@@ -157,8 +167,8 @@ pub(super) mod tests {
             report: Report::Lease(Box::new(report)),
         };
         let text = ratios(&[committed(report())]);
-        let row =
-            "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500.0x | 12.5x | - | 0.50x | 75.0 |\n";
+        let row = "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500.0x | 12.5x | - | 0.50x | - | \
+                   0.80x | 75.0 |\n";
         assert!(text.contains(row), "{text}");
         let text = readme(&[committed(report())]);
         let row = "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500.0x | - |\n";
@@ -173,6 +183,8 @@ pub(super) mod tests {
             "| PyTorch 2.11.0 (all sizes, unbounded) | 200 / 5.00 | 32000 / 0.50 |",
             "| ns of a thread / M a second of all | 8 pairs |",
             "| integers | 400 / 20.0 |",
+            "| messages-32B | 640 / 12.5 |",
+            "with one pair of threads and at 0.50x with eight, and at - and 0.80x of the rate of plain",
             "| pinpool, 16 threads | 11.0 | 12.0 | 13.0 | 75.0 | 90000 |",
             "| 65536 slots: half out, a random one dropped | 40.0 | 80.0 |",
             "instead of 64 the median is 1.25x and the 99th percentile 1.25x; with half of them out",

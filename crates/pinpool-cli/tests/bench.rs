@@ -258,23 +258,26 @@ fn lease_runs_every_part_and_says_what_it_did_not_measure() {
     let ratios = &json["ratios"];
     for key in ["one_thread_over_mimalloc64", "array_queue_1_thread", "total16_over_one_thread"]
         .into_iter()
-        .chain(["handoff_1_over_integers", "growth_median", "growth_p99"])
+        .chain(["handoff_1_over_integers", "handoff_1_over_same_size"])
+        .chain(["growth_median", "growth_p99"])
     {
         assert!(ratios[key].as_f64().unwrap() > 0.0, "{key}: {json:#}");
     }
     assert_eq!(ratios["mutex_vec_2_threads"].is_null(), cores < 2, "{json:#}");
-    assert_eq!(ratios["handoff_8_over_integers"].is_null(), cores < 16, "{json:#}");
+    for key in ["handoff_8_over_integers", "handoff_8_over_same_size"] {
+        assert_eq!(ratios[key].is_null(), cores < 16, "{key}: {json:#}");
+    }
     for key in ["one_thread_over_pytorch", "total16_over_pytorch"] {
         assert!(ratios[key].is_null(), "{key}: {json:#}");
     }
     assert!(json["pytorch_not_measured"].as_str().unwrap().contains("--pytorch"), "{json:#}");
 
     let rows = |part: &str| json[part].as_array().unwrap().clone();
-    // Four pools and ten rivals; the pool and three rivals; with and without a fence; five goods.
+    // Four pools and ten rivals; the pool and three rivals; with and without a fence; six goods.
     assert_eq!(rows("threads").len(), 14 * counts.len(), "{json:#}");
     assert_eq!(rows("exhausted").len(), 4 * counts.len(), "{json:#}");
     assert_eq!(rows("after_fence").len(), 2 * counts.len(), "{json:#}");
-    assert_eq!(rows("handoff").len(), 5 * (counts.len() - 1).max(1), "{json:#}");
+    assert_eq!(rows("handoff").len(), 6 * (counts.len() - 1).max(1), "{json:#}");
     for row in ["threads", "exhausted", "after_fence"].iter().flat_map(|part| rows(part)) {
         assert_eq!(row["missed"], 0, "{row:#}");
     }
