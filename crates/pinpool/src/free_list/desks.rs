@@ -43,10 +43,15 @@
 //!   if its thread was put aside there. A taker then sleeps a little, which lets that thread run also
 //!   where priorities are strict, and gives up after two milliseconds.
 
+mod desk;
+mod magazine;
+
 use super::home::NUMBERS;
-use super::tag_step;
 use crate::barrier;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, pause};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+use desk::{Desk, REST, is_on};
+use magazine::{BIASED, Biased, Magazine, TAG_SHIFT, count, next, owner};
 
 /// The desks of one list.
 #[derive(Debug)]
@@ -62,38 +67,6 @@ pub(super) struct Desks {
     quiet: AtomicU32,
 }
 
-/// One thread's. Lines of its own: others read nothing of it but `bias` and `busy`, and that rarely.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct Desk {
-    /// 1 within a section.
-    busy: AtomicU32,
-    /// Odd while the owner may work in sections. Only the owner makes it odd, anybody even.
-    bias: AtomicU32,
-    // The rest is the owner's alone.
-    /// The magazine that is biased to the owner while `bias` is odd.
-    hot: AtomicU32,
-    /// Slots at which the hot magazine is published: fewer if others came for them.
-    limit: AtomicU32,
-    /// The last even `bias` that the owner knows of.
-    known: AtomicU32,
-    /// Slow ways until the owner turns its bias on again, and how many it waits the next time.
-    rest: AtomicU32,
-    patience: AtomicU32,
-    /// The group that a slot was last found in.
-    from: AtomicU32,
-    /// Leases that this thread and earlier owners took, and how many when the bias was turned on.
-    leases: AtomicU64,
-    since: AtomicU64,
-}
-
-#[derive(Debug)]
-#[repr(align(128))]
-struct Magazine {
-    head: AtomicU64,
-    slots: [AtomicU32; SLOTS],
-}
-
 /// What [`Desks::take_published`] found.
 #[derive(Debug)]
 pub(super) enum Published {
@@ -103,9 +76,6 @@ pub(super) enum Published {
     Biased(usize),
     None,
 }
-
-/// A magazine is its owner's alone.
-struct Biased;
 
 /// Keeps all desks of a list without a bias.
 #[derive(Debug)]
@@ -239,9 +209,14 @@ impl Desks {
         found
     }
 
-    /// Sees to it that the caller can push a slot at its desk. False if it goes to the stacks.
-    pub(super) fn make_room(&self, home: u32) -> bool {
+    /// Gives a slot to the caller's desk, which is made ready for it if it can be. False if it goes to the
+    /// stacks.
+    pub(super) fn push_or_make_room(&self, home: u32, slot: u32) -> bool {
         let Some(desk) = self.of(home) else { return false };
+        self.push(desk, slot) || self.make_room(home, desk) && self.push(desk, slot)
+    }
+
+    fn make_room(&self, home: u32, desk: &Desk) -> bool {
         let bias = desk.bias.load(Ordering::Acquire);
         if !is_on(bias) {
             let limit = desk.limit.load(Ordering::Relaxed);
@@ -402,6 +377,12 @@ impl Desks {
         self.all[home as usize].turn_off();
     }
 
+    /// The owner is put aside in the middle of a section, or goes on.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn put_aside(&self, home: u32, aside: bool) {
+        self.all[home as usize].busy.store(u32::from(aside), Ordering::Release);
+    }
+
     /// Counts somebody who needs the desks quiet, while they are.
     pub(super) fn begin_quiet(&self) {
         self.quiet.fetch_add(1, Ordering::SeqCst);
@@ -439,208 +420,8 @@ impl Desks {
     }
 }
 
-impl Desk {
-    fn new(number: usize) -> Self {
-        Self {
-            busy: AtomicU32::new(0),
-            bias: AtomicU32::new(0),
-            hot: AtomicU32::new(u32_of(number * GROUP)),
-            limit: AtomicU32::new(u32_of(SLOTS)),
-            known: AtomicU32::new(0),
-            rest: AtomicU32::new(REST),
-            patience: AtomicU32::new(REST),
-            from: AtomicU32::new(u32_of(number)),
-            leases: AtomicU64::new(0),
-            since: AtomicU64::new(0),
-        }
-    }
-
-    /// Counts a lease of the owner.
-    #[inline]
-    pub(super) fn count_lease(&self) {
-        let leases = self.leases.load(Ordering::Relaxed).wrapping_add(1);
-        self.leases.store(leases, Ordering::Relaxed);
-    }
-
-    /// The owner's bias was taken away.
-    fn rest(&self) {
-        let patience = self.patience.load(Ordering::Relaxed);
-        let lasted = self.leases.load(Ordering::Relaxed) - self.since.load(Ordering::Relaxed);
-        let long = lasted > u64::from(patience) * WORTH;
-        let patience = if long { (patience / 2).max(REST) } else { (patience * 2).min(REST_MAX) };
-        self.patience.store(patience, Ordering::Relaxed);
-        self.rest.store(patience, Ordering::Relaxed);
-        let limit = self.limit.load(Ordering::Relaxed);
-        self.limit.store((limit / 2).max(1), Ordering::Relaxed);
-    }
-
-    /// The owner takes back what it published: nobody came for it.
-    fn comes_back(&self, home: u32, magazine: usize) {
-        if magazine / GROUP == home as usize {
-            let limit = self.limit.load(Ordering::Relaxed);
-            self.limit.store((limit + 1).min(u32_of(SLOTS)), Ordering::Relaxed);
-        }
-    }
-
-    /// The magazines of the owner's group and of that which a slot was last found in.
-    fn near(&self, home: u32) -> impl Iterator<Item = usize> + use<> {
-        let own = home as usize * GROUP;
-        let from = self.from.load(Ordering::Relaxed) as usize * GROUP;
-        let other = if from == own { 0 } else { GROUP };
-        (from..from + other).chain(own..own + GROUP)
-    }
-
-    fn found_in(&self, magazine: usize) {
-        self.from.store(u32_of(magazine / GROUP), Ordering::Relaxed);
-    }
-
-    /// The even bias from here on, and whether this call made it so.
-    fn turn_off(&self) -> (u32, bool) {
-        loop {
-            let bias = self.bias.load(Ordering::Acquire);
-            if !is_on(bias) {
-                return (bias, false);
-            }
-            if self.swap_bias(bias, bias.wrapping_add(1)) {
-                return (bias.wrapping_add(1), true);
-            }
-        }
-    }
-
-    fn swap_bias(&self, from: u32, to: u32) -> bool {
-        self.bias.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Waits until no section is run that began before the bias was turned `off`; true if so. After the
-    /// heavy barrier.
-    fn settle(&self, off: u32, rounds: u32) -> bool {
-        if crate::seeded::bug("no-settle") {
-            return true;
-        }
-        for round in 0..rounds {
-            let idle = self.busy.load(Ordering::Acquire) == 0;
-            // Its owner turned it on again: it is in no section of before.
-            if idle || self.bias.load(Ordering::Acquire) != off {
-                return true;
-            }
-            pause(round);
-        }
-        false
-    }
-}
-
-impl Magazine {
-    fn new() -> Self {
-        Self { head: AtomicU64::new(0), slots: std::array::from_fn(|_| AtomicU32::new(0)) }
-    }
-
-    fn count(&self) -> u32 {
-        count(self.head.load(Ordering::Acquire))
-    }
-
-    fn swap(&self, from: u64, to: u64) -> bool {
-        self.head.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Makes it the caller's alone, if it is nobody's and as `wanted`.
-    fn bias(&self, home: u32, wanted: impl Fn(u32) -> bool) -> bool {
-        loop {
-            let head = self.head.load(Ordering::Acquire);
-            if head & BIASED != 0 || !wanted(count(head)) {
-                return false;
-            }
-            let mine = head & !OWNER | u64::from(home) << OWNER_SHIFT | BIASED;
-            if self.swap(head, next(mine, 0)) {
-                return true;
-            }
-        }
-    }
-
-    /// Makes it everybody's, if it is the caller's, who is in no section.
-    fn unbias(&self, home: u32) {
-        loop {
-            let head = self.head.load(Ordering::Acquire);
-            let mine = head & BIASED != 0 && owner(head) == home as usize;
-            if !mine || self.swap(head, next(head & !BIASED, 0)) {
-                return;
-            }
-        }
-    }
-
-    /// Makes it everybody's, if it is the owner's whose bias was turned `off` and who was waited for. False
-    /// if that owner has turned it on again.
-    fn clear(&self, home: usize, desk: &Desk, off: u32) -> bool {
-        loop {
-            let head = self.head.load(Ordering::Acquire);
-            if head & BIASED == 0 || owner(head) != home {
-                return true;
-            }
-            // After the head was read: if it is as it was, nobody works in this magazine, and if not, the
-            // tag has changed or changes before the owner works.
-            if desk.bias.load(Ordering::Acquire) != off && !crate::seeded::bug("stale-clear") {
-                return false;
-            }
-            if self.swap(head, next(head & !BIASED, 0)) {
-                return true;
-            }
-        }
-    }
-
-    /// Takes a slot, unless the magazine is biased and somebody may work under that bias.
-    fn take(&self, calm: bool) -> Result<Option<u32>, Biased> {
-        loop {
-            let head = self.head.load(Ordering::Acquire);
-            let Some(top) = (count(head) as usize).checked_sub(1) else { return Ok(None) };
-            if head & BIASED != 0 && !calm {
-                return Err(Biased);
-            }
-            let slot = self.slots[top].load(Ordering::Relaxed);
-            if self.swap(head, next(head, -1)) {
-                return Ok(Some(slot));
-            }
-        }
-    }
-
-    fn take_all(&self) -> u32 {
-        loop {
-            let head = self.head.load(Ordering::Acquire);
-            if self.swap(head, next(head & !(BIASED | COUNT), 0)) {
-                return count(head);
-            }
-        }
-    }
-}
-
-#[inline]
-fn is_on(bias: u32) -> bool {
-    bias & 1 == 1
-}
-
 fn holds_some(count: u32) -> bool {
     count > 0
-}
-
-/// The number of the desk that the magazine is on, if it is biased.
-#[allow(clippy::cast_possible_truncation, reason = "masked to eight bits")]
-fn owner(head: u64) -> usize {
-    ((head & OWNER) >> OWNER_SHIFT) as usize
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "masked to four bits")]
-fn count(head: u64) -> u32 {
-    (head & COUNT) as u32
-}
-
-/// The head after `head` with so many slots more or less: the tag rises.
-#[inline]
-fn next(head: u64, more: i64) -> u64 {
-    let head = head.wrapping_add_signed(more);
-    if cfg!(loom) {
-        let tag = (head >> TAG_SHIFT).wrapping_add(tag_step()) & 7;
-        return tag << TAG_SHIFT | head & (OWNER | BIASED | COUNT);
-    }
-    head.wrapping_add(tag_step() << TAG_SHIFT)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "numbers of magazines")]
@@ -651,24 +432,5 @@ fn u32_of(index: usize) -> u32 {
 const MODELLED: bool = cfg!(any(loom, shuttle));
 /// Magazines for each desk.
 const GROUP: usize = if MODELLED { 2 } else { 4 };
-/// The most slots in a magazine: with its head a cache line.
-const SLOTS: usize = if MODELLED { 2 } else { 14 };
-const COUNT: u64 = 15;
-const BIASED: u64 = 16;
-const OWNER_SHIFT: u32 = 5;
-const OWNER: u64 = (NUMBERS as u64 - 1) << OWNER_SHIFT;
-const TAG_SHIFT: u32 = 13;
-/// Slow ways before the first bias, and the most after revocations. A revocation costs some
-/// microseconds, and a slow way some tens of nanoseconds.
-const REST: u32 = if MODELLED {
-    0
-} else if cfg!(test) {
-    8
-} else {
-    64
-};
-const REST_MAX: u32 = if MODELLED { 1 } else { 1 << 14 };
-/// Leases under a bias, for each slow way before it, that make it worth while.
-const WORTH: u64 = 16;
 /// Rounds that a taker waits for a section to end: about two milliseconds.
 const BRIEF: u32 = if MODELLED { u32::MAX } else { 160 };

@@ -73,3 +73,26 @@ fn a_second_return_of_one_lease_is_refused() {
     assert!(list.take_back(slot, second).1);
     assert_eq!(list.leases(), 2);
 }
+
+/// An owner that is put aside in the middle of a return holds up others for a moment and not for ever.
+#[test]
+fn a_miss_does_not_wait_for_an_owner_that_never_runs() {
+    let list = FreeList::new(2, 1, 2, || ()).unwrap();
+    set_home(0);
+    // Until the bias is on, and both slots are at the desk.
+    for _ in 0..100 {
+        let slots = [list.pop(), list.pop()].map(|pop| match pop {
+            Pop::Slot { slot, .. } => slot,
+            nothing => unreachable!("two are free: {nothing:?}"),
+        });
+        assert_eq!(slots.map(|slot| list.push(slot)), [Push::Free; 2]);
+    }
+    assert!(list.desks.is_on(0), "the barrier is available");
+    list.desks.put_aside(0, true);
+    set_home(1);
+    assert_eq!(list.pop(), Pop::Empty, "its slots count as out");
+    assert_eq!(list.census(Reach::REGULAR).0, 2);
+    list.desks.put_aside(0, false);
+    assert!(matches!(list.pop(), Pop::Slot { .. }), "they are there again");
+    assert!(matches!(list.pop(), Pop::Slot { .. }));
+}
