@@ -29,8 +29,8 @@ pub(super) fn section(counted: &str) -> Result<String, String> {
     }
     let table = text::markdown_table(&["a lease and its drop", "instructions"], &rows);
     Ok(format!(
-        "\n## Instructions per lease and drop\n\nCounted, not timed: the same on every machine. CI fails when one is \
-         more than 2 % away.\n\n{table}\n- From: `{PATH}`, {how}\n"
+        "\n## Instructions per lease and drop\n\nCounted with two processors, not timed. CI fails when one is more \
+         than 2 % away.\n\n{table}\n- From: `{PATH}`, {how}\n"
     ))
 }
 
