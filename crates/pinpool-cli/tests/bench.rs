@@ -127,6 +127,14 @@ fn requests_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn a_result_that_cannot_be_written_after_the_run_is_still_printed() {
+    let ran = tiny(&["--json", "/dev/full"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.starts_with("error: cannot write /dev/full: No space left"), "{ran:?}");
+    assert!(ran.stdout.contains("frames/s"), "{ran:?}");
+}
+
+#[test]
 fn a_result_that_cannot_be_written_is_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no/such/folder/result.json");

@@ -54,10 +54,13 @@ impl JsonTarget {
                 out::print(json)
             }
             Self::File(path) => {
+                // The text first, and each whether or not the other succeeds: the measurement must not be
+                // lost with one of them.
+                let printed = out::print(text);
                 output::write_atomically(path, json).map_err(|cause| {
                     Failure::Run(format!("cannot write {}: {cause}", path.display()))
                 })?;
-                out::print(text)
+                printed
             }
         }
     }
