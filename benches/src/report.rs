@@ -171,6 +171,16 @@ impl Report {
         }
     }
 
+    /// Whether every part ran in a small size, whose figures mean little.
+    pub fn is_quick(&self) -> bool {
+        match self {
+            Self::Frames(_) | Self::Copy(_) => false,
+            Self::InFlight(report) => report.quick,
+            Self::Waiting(report) => report.quick,
+            Self::Lease(report) => report.quick,
+        }
+    }
+
     /// Reads a result from JSON.
     ///
     /// # Errors

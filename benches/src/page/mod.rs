@@ -89,6 +89,9 @@ fn load(root: &Path) -> Result<Vec<Committed>, String> {
             if let Some(reason) = report.not_run() {
                 return Err(format!("{path}: holds no measurement ({reason})"));
             }
+            if report.is_quick() {
+                return Err(format!("{path}: of a quick run, whose figures mean little"));
+            }
             results.push(Committed { path, report });
         }
     }
@@ -201,6 +204,21 @@ mod tests {
         let extra = root.path().join("results/host/frames-extra.json");
         fs::write(extra, "{").unwrap();
         assert!(error(root.path()).starts_with("results/host/frames-extra.json: EOF"));
+    }
+
+    #[test]
+    fn a_result_of_a_quick_run_is_refused() {
+        let root = repository();
+        let path = root.path().join("results/host/lease.json");
+        let put = |quick| {
+            let report = crate::lease::report::LeaseReport { quick, ..lease::tests::report() };
+            fs::write(&path, report.to_json().unwrap()).unwrap();
+        };
+        put(false);
+        assert!(pages(root.path()).is_ok());
+        put(true);
+        let error = pages(root.path()).unwrap_err();
+        assert!(error.starts_with("results/host/lease.json: of a quick run"), "{error}");
     }
 
     #[test]
