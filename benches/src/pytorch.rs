@@ -7,17 +7,19 @@ use serde::de::DeserializeOwned;
 
 use crate::BenchError;
 
-/// Reads such a file, and lets `check` say why it does not compare.
+/// Reads such a file, written by `script`, and lets `check` say why it does not compare.
 ///
 /// # Errors
 /// [`BenchError::Input`] naming the file and what is wrong with it.
 pub(crate) fn read<T: DeserializeOwned>(
     path: &Path,
+    script: &str,
     check: impl FnOnce(&T) -> Result<(), String>,
 ) -> Result<T, BenchError> {
     let wrong = |what: String| BenchError::Input(format!("--pytorch {}: {what}", path.display()));
     let text = fs::read_to_string(path).map_err(|cause| wrong(cause.to_string()))?;
-    let read: T = serde_json::from_str(&text).map_err(|cause| wrong(cause.to_string()))?;
+    let read: T = serde_json::from_str(&text)
+        .map_err(|cause| wrong(format!("{cause}; not a file of {script}?")))?;
     check(&read).map_err(wrong)?;
     Ok(read)
 }
@@ -27,11 +29,12 @@ pub(crate) fn read<T: DeserializeOwned>(
 /// # Errors
 /// [`BenchError::Input`] naming both.
 pub(crate) fn check_device(theirs: &str, here: Option<&str>) -> Result<(), BenchError> {
-    match here {
-        Some(here) if here == theirs => Ok(()),
-        here => Err(BenchError::Input(format!(
-            "--pytorch: measured on {theirs}, this is {}; measure both on one machine",
-            here.unwrap_or("unknown"),
-        ))),
-    }
+    let here = match here {
+        Some(here) if here == theirs => return Ok(()),
+        Some(here) => format!("this is {here}"),
+        None => "this machine has no GPU".to_owned(),
+    };
+    Err(BenchError::Input(format!(
+        "--pytorch: measured on {theirs}, {here}; measure both on one machine"
+    )))
 }

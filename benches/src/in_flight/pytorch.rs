@@ -38,7 +38,7 @@ impl PyTorch {
     /// # Errors
     /// [`BenchError::Input`] naming the file and what is wrong with it.
     pub fn read(path: &Path) -> Result<Self, BenchError> {
-        pytorch::read(path, |read: &Self| {
+        pytorch::read(path, "scripts/pytorch/in_flight.py", |read: &Self| {
             let (bytes, rounds) = (BYTES as u64, DEPTH as u64);
             if (read.bytes, read.rounds_per_batch) != (bytes, rounds) {
                 return Err(format!(
@@ -115,8 +115,11 @@ pub(crate) mod tests {
         assert!(PyTorch::read(&path).unwrap_err().to_string().contains("No such file"));
 
         assert!(figures().check_device(Some("NVIDIA H200")).is_ok());
-        for other in [Some("NVIDIA A100"), None] {
-            assert!(figures().check_device(other).unwrap_err().is_input());
+        for (other, says) in
+            [(Some("NVIDIA A100"), "this is NVIDIA A100;"), (None, "this machine has no GPU;")]
+        {
+            let error = figures().check_device(other).unwrap_err();
+            assert!(error.is_input() && error.to_string().contains(says), "{error}");
         }
     }
 }

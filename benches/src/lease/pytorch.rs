@@ -41,7 +41,7 @@ impl PyTorch {
     /// # Errors
     /// [`BenchError::Input`] naming the file and what is wrong with it.
     pub fn read(path: &Path) -> Result<Self, BenchError> {
-        pytorch::read(path, |read: &Self| {
+        pytorch::read(path, "scripts/pytorch/lease.py", |read: &Self| {
             let figures = |row: &PyTorchRow| row.mops > 0.0 && row.ns > 0.0;
             if let Some(row) = read.rows.iter().find(|row| !figures(row)) {
                 return Err(format!("{} threads: no figure to compare with", row.threads));
@@ -98,6 +98,8 @@ pub(crate) mod tests {
         zero.rows[1].mops = 0.0;
         assert!(read(&zero).unwrap_err().contains("16 threads: no figure"));
         fs::write(&path, "{}").unwrap();
-        assert!(PyTorch::read(&path).unwrap_err().to_string().contains("pytorch_version"));
+        let error = PyTorch::read(&path).unwrap_err().to_string();
+        assert!(error.contains("pytorch_version"), "{error}");
+        assert!(error.ends_with("; not a file of scripts/pytorch/lease.py?"), "{error}");
     }
 }

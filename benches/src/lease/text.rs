@@ -1,6 +1,6 @@
 //! The result of the scenario `lease` for people: tables, and what follows from them.
 
-use super::report::{LeaseReport, RateRow};
+use super::report::{LeaseRatios, LeaseReport, RateRow};
 use crate::churn::{INTEGERS, MESSAGES, PINPOOL};
 use crate::tables::{self, Run, Table, Tabled};
 use crate::text;
@@ -36,7 +36,6 @@ impl Tabled for LeaseReport {
 
     fn conclusion(&self) -> String {
         let ratios = &self.ratios;
-        let ratio = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), text::ratio);
         let pytorch = match (&self.pytorch, &self.pytorch_not_measured) {
             (Some(theirs), _) => format!(
                 "That is {} of the time of PyTorch {}'s host allocator, and {} of its rate. ",
@@ -51,9 +50,7 @@ impl Tabled for LeaseReport {
             "A lease and its drop take {} ns with one thread; {} threads together do {} million a \
              second, {} of one. {pytorch}With one thread they take {} of the time of mimalloc with \
              64 B and {} of an ArrayQueue's, with two they go at {} of the rate of a vector behind a \
-             mutex. Through a channel they go at {} of the rate of integers with one pair of \
-             threads and at {} with eight, and at {} and {} of the rate of plain messages of a lease's \
-             size. Of 10,000 under load 9,999 keep to {} ns. With 65,536 slots \
+             mutex. {} Of 10,000 under load 9,999 keep to {} ns. With 65,536 slots \
              instead of 64 the median is {} and the 99th percentile {}; with half of them out {} and \
              {}.",
             text::number(self.ns_one_thread),
@@ -63,10 +60,7 @@ impl Tabled for LeaseReport {
             ratio(ratios.one_thread_over_mimalloc64),
             ratio(ratios.array_queue_1_thread),
             ratio(ratios.mutex_vec_2_threads),
-            ratio(ratios.handoff_1_over_integers),
-            ratio(ratios.handoff_8_over_integers),
-            ratio(ratios.handoff_1_over_same_size),
-            ratio(ratios.handoff_8_over_same_size),
+            handed_over(ratios),
             text::number(self.p9999_ns),
             ratio(ratios.growth_median),
             ratio(ratios.growth_p99),
@@ -74,6 +68,22 @@ impl Tabled for LeaseReport {
             ratio(ratios.growth_p99_half_out),
         )
     }
+}
+
+/// What a channel leaves of the rate; nothing of eight pairs where there are too few processors.
+fn handed_over(ratios: &LeaseRatios) -> String {
+    let (integers, same_size) = (ratios.handoff_8_over_integers, ratios.handoff_8_over_same_size);
+    let (with_eight, and_eight) = if integers.is_none() && same_size.is_none() {
+        (String::new(), String::new())
+    } else {
+        (format!(" and at {} with eight", ratio(integers)), format!(" and {}", ratio(same_size)))
+    };
+    format!(
+        "Through a channel they go at {} of the rate of integers with one pair of threads{with_eight}, \
+         and at {}{and_eight} of the rate of plain messages of a lease's size.",
+        ratio(ratios.handoff_1_over_integers),
+        ratio(ratios.handoff_1_over_same_size),
+    )
 }
 
 impl LeaseReport {
@@ -148,6 +158,10 @@ fn name(row: &RateRow) -> String {
         (false, false) => " (one size, unbounded)",
     };
     format!("{}{lacks}", row.source)
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), text::ratio)
 }
 
 fn cell(ns: f64, mops: f64) -> String {

@@ -194,6 +194,20 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn eight_pairs_are_left_out_where_they_were_not_run() {
+        let mut small = report();
+        small.ratios.handoff_1_over_integers = Some(0.5);
+        small.ratios.handoff_1_over_same_size = Some(0.75);
+        small.ratios.handoff_8_over_integers = None;
+        small.ratios.handoff_8_over_same_size = None;
+        let text = to_markdown(&small);
+        let says =
+            "0.50x of the rate of integers with one pair of threads, and at 0.75x of the rate";
+        assert!(text.contains(says), "{text}");
+        assert!(!text.contains("eight"), "{text}");
+    }
+
+    #[test]
     fn without_pytorch_it_says_why() {
         let mut alone = report();
         alone.pytorch = None;

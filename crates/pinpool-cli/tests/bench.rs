@@ -306,7 +306,7 @@ fn lease_refuses_figures_that_do_not_compare_before_it_measures() {
     };
     refused(&["pytorch.json", "No such file"]);
     fs::write(&path, "not JSON").unwrap();
-    refused(&["line 1"]);
+    refused(&["line 1", "not a file of scripts/pytorch/lease.py?"]);
     let figures = |rows: &str| {
         let json = format!(
             "{{\"pytorch_version\": \"2\", \"device\": \"some GPU\", \"bytes\": 1, \"rounds\": 1, \
@@ -318,7 +318,7 @@ fn lease_refuses_figures_that_do_not_compare_before_it_measures() {
     refused(&["no figures of one thread"]);
     // Whatever is measured without a GPU was not measured where PyTorch was.
     figures("{\"threads\": 1, \"mops\": 5.0, \"ns\": 200.0}");
-    refused(&["some GPU", "one machine"]);
+    refused(&["some GPU", "this machine has no GPU", "one machine"]);
 }
 
 #[test]
