@@ -63,18 +63,23 @@ fn row(case: &str, slots: usize) -> GrowthRow {
 }
 
 /// A pool, and the order in which its slots come back.
-struct Shuffled {
+pub(super) struct Shuffled {
     leases: Leases,
     dice: Dice,
 }
 
 impl Shuffled {
-    fn new(leases: Leases) -> Self {
+    pub(super) fn new(leases: Leases) -> Self {
         Self { leases, dice: Dice(0x9E37_79B9_7F4A_7C15) }
     }
 
+    /// The pool as it is now.
+    pub(super) fn into_leases(self) -> Leases {
+        self.leases
+    }
+
     /// Takes all slots and gives them back in a random order.
-    fn shuffle(&mut self) {
+    pub(super) fn shuffle(&mut self) {
         let mut held = self.leases.take_all();
         while !held.is_empty() {
             let at = self.dice.below(held.len());
@@ -123,4 +128,6 @@ impl Dice {
     }
 }
 
-const SIZES: [usize; 2] = [64, 65_536];
+/// Slots of the large pool.
+pub(super) const SLOTS_MANY: usize = 65_536;
+const SIZES: [usize; 2] = [64, SLOTS_MANY];

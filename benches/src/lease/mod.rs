@@ -4,7 +4,7 @@
 mod growth;
 pub mod pytorch;
 mod rates;
-mod ratios;
+pub(crate) mod ratios;
 pub mod report;
 mod tail;
 mod text;
@@ -64,7 +64,7 @@ pub fn run(
     let tail = tail::measure(&clock, &scale, &mut progress)?;
     let growth = growth::measure(&clock, &scale, &mut progress)?;
     let most = thread_counts().last().copied().unwrap_or(1) as u64;
-    let ratios = LeaseRatios::of(&threads, &handoff, &growth, most, pytorch.as_ref());
+    let ratios = LeaseRatios::of(&threads, &handoff, &tail, &growth, most, pytorch.as_ref());
     let ours = |of| ratios::find(&threads, PINPOOL, of);
     let (one, all) =
         (ours(1).map_or(0.0, |row| row.ns), ours(most).map_or(0.0, |row| row.mops.median));
@@ -142,7 +142,8 @@ const METHOD: &str = "\
     fence that is complete; where another thread takes all slots home at that moment, who asks \
     asks again. tail: each one timed, on all processors at once, by the processor's counter, less \
     the median of two stamps with nothing between; what the stamps alone show is the machine's, \
-    and on some processors the counter moves in steps of 10 ns. growth: one thread, the same \
+    and on some processors the counter moves in steps of 10 ns; of 65,536 slots each was out before, \
+    and they came back in a random order. growth: one thread, the same \
     stamps; all slots are taken and given back in a random order, then each lease and drop is \
     timed; half out: half of the slots are held, a random one is dropped and one is leased; \
     the records of 65,536 slots exceed the cache, which is what this shows. \

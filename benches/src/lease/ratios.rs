@@ -1,7 +1,9 @@
 //! What the parts of the scenario `lease` come to.
 
 use super::pytorch::PyTorch;
-use super::report::{GrowthRow, HALF_OUT, LEASE_AND_DROP, LeaseRatios, RateRow};
+use super::report::{
+    GrowthRow, HALF_OUT, LEASE_AND_DROP, LeaseRatios, PINPOOL_MANY, RateRow, TailRow,
+};
 use crate::churn::{ARRAY_QUEUE, INTEGERS, MESSAGES, MIMALLOC_SMALL, MUTEX_VEC, PINPOOL};
 use crate::timing::{median_ratio, rounded};
 
@@ -15,6 +17,7 @@ impl LeaseRatios {
     pub(crate) fn of(
         threads: &[RateRow],
         handoff: &[RateRow],
+        tail: &[TailRow],
         growth: &[GrowthRow],
         most: u64,
         pytorch: Option<&PyTorch>,
@@ -26,6 +29,7 @@ impl LeaseRatios {
         let handed = |of| find(handoff, PINPOOL, of);
         let integers = |pairs| over(handed(pairs), find(handoff, INTEGERS, pairs));
         let same_size = |pairs| over(handed(pairs), find(handoff, MESSAGES, pairs));
+        let p9999 = |source| tail.iter().find(|row| row.source == source).map(|row| row.p9999_ns);
         let grown = |case, of| growth_of(growth, case, of);
         Self {
             one_thread_over_pytorch: divided(
@@ -44,6 +48,7 @@ impl LeaseRatios {
             handoff_8_over_integers: integers(8),
             handoff_1_over_same_size: same_size(1),
             handoff_8_over_same_size: same_size(8),
+            tail_65536_over_64: divided(p9999(PINPOOL_MANY), p9999(PINPOOL)),
             growth_median: grown(LEASE_AND_DROP, |row| &row.p50_rounds),
             growth_p99: grown(LEASE_AND_DROP, |row| &row.p99_rounds),
             growth_median_half_out: grown(HALF_OUT, |row| &row.p50_rounds),
@@ -69,7 +74,7 @@ fn growth_of(rows: &[GrowthRow], case: &str, of: fn(&GrowthRow) -> &Vec<f64>) ->
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::lease::pytorch::tests::figures;
     use crate::timing::Range;
@@ -85,6 +90,19 @@ mod tests {
             mops,
             rounds: rounds.to_vec(),
             missed: 0,
+        }
+    }
+
+    pub(crate) fn tail_row(source: &str, p9999_ns: f64) -> TailRow {
+        TailRow {
+            source: source.into(),
+            threads: 16,
+            count: 1000,
+            p50_ns: 11.0,
+            p99_ns: 12.0,
+            p999_ns: 13.0,
+            p9999_ns,
+            max_ns: 90_000.0,
         }
     }
 
@@ -105,7 +123,9 @@ mod tests {
             row(PINPOOL, 8, &[9.0]),
             row(MESSAGES, 8, &[12.0]),
         ];
-        let ratios = LeaseRatios::of(&threads, &handoff, &[], 16, Some(&figures()));
+        let tail = [(PINPOOL, 50.0), (MUTEX_VEC, 400.0), (PINPOOL_MANY, 75.0)]
+            .map(|(source, p9999_ns)| tail_row(source, p9999_ns));
+        let ratios = LeaseRatios::of(&threads, &handoff, &tail, &[], 16, Some(&figures()));
         // Half the rate of an ArrayQueue is twice its time.
         assert_eq!(ratios.array_queue_1_thread, Some(2.0));
         assert_eq!(ratios.one_thread_over_mimalloc64, Some(0.5));
@@ -116,10 +136,11 @@ mod tests {
         assert_eq!(ratios.handoff_1_over_integers, Some(0.25));
         assert_eq!(ratios.handoff_1_over_same_size, Some(0.5));
         assert_eq!(ratios.handoff_8_over_same_size, Some(0.75));
+        assert_eq!(ratios.tail_65536_over_64, Some(1.5));
         // Nothing is made up where a side was not measured.
         assert_eq!((ratios.handoff_8_over_integers, ratios.growth_p99), (None, None));
-        let alone = LeaseRatios::of(&threads, &handoff, &[], 8, None);
+        let alone = LeaseRatios::of(&threads, &handoff, &tail[..2], &[], 8, None);
         assert_eq!((alone.one_thread_over_pytorch, alone.total16_over_pytorch), (None, None));
-        assert_eq!(alone.total16_over_one_thread, None);
+        assert_eq!((alone.total16_over_one_thread, alone.tail_65536_over_64), (None, None));
     }
 }

@@ -83,6 +83,9 @@ pub struct LeaseRatios {
     pub handoff_1_over_same_size: Option<f64>,
     /// The same with eight pairs.
     pub handoff_8_over_same_size: Option<f64>,
+    /// What 9,999 of 10,000 keep to under load with 65,536 slots, over that with 64 (where there are more
+    /// than 16 processors, with four a processor).
+    pub tail_65536_over_64: Option<f64>,
     /// The median of a lease and its drop with 65,536 slots, over that with 64.
     pub growth_median: Option<f64>,
     /// The same of the 99th percentile.
@@ -166,6 +169,8 @@ impl LeaseReport {
 
 /// The name of the scenario of [`LeaseReport`].
 pub const LEASE_SCENARIO: &str = "lease";
+/// The pool with 65,536 slots, each of which was out before.
+pub const PINPOOL_MANY: &str = "pinpool, 65536 slots";
 /// Two stamps and nothing between them.
 pub const STAMPS: &str = "the stamps alone";
 /// A lease and its drop.

@@ -1,7 +1,10 @@
 //! Part `tail`: every round trip timed by itself, in as many threads as there are processors.
 
+use std::time::Duration;
+
 use super::Scale;
-use super::report::{STAMPS, TailRow};
+use super::growth::{SLOTS_MANY, Shuffled};
+use super::report::{PINPOOL_MANY, STAMPS, TailRow};
 use crate::BenchError;
 use crate::churn::run::processors;
 use crate::churn::{IN_A_ROW, Integers, Leases, SLOTS, Side};
@@ -9,7 +12,7 @@ use crate::stamp::{Clock, Ticks};
 use crate::timing::{Progress, order, rounded};
 use crate::window::{Tally, Window};
 
-/// Measures the pool, its bounded rivals, an allocator and the stamps alone, interleaved.
+/// Measures the pool, one with many slots, what is used in its place and the stamps alone, interleaved.
 pub(super) fn measure(
     clock: &Clock,
     scale: &Scale,
@@ -18,7 +21,11 @@ pub(super) fn measure(
     let threads = processors();
     // Four for each thread, if there are more than 16.
     let slots = SLOTS.max(4 * threads);
-    let mut sides = vec![Side::leases(Leases::open(slots, 1)?)];
+    // Each slot was out before, and they came back in a random order, as in a pool that has run for long.
+    let mut many = Shuffled::new(Leases::open(SLOTS_MANY, 1)?);
+    many.shuffle();
+    let many = Side { name: PINPOOL_MANY, ..Side::leases(many.into_leases()) };
+    let mut sides = vec![Side::leases(Leases::open(slots, 1)?), many];
     sides.extend(Side::rivals(slots));
     sides.push(Side {
         name: STAMPS,
@@ -27,9 +34,10 @@ pub(super) fn measure(
         source: Box::new(Integers),
     });
     let mut times = sides.iter().map(|_| Ticks::new()).collect::<Result<Vec<_>, _>>()?;
+    let counted = scale.counted * COUNTED_OF / COUNTED_PARTS;
     for round in 0..scale.rounds {
         for at in order(round, sides.len()) {
-            timed(&sides[at], threads, scale, &mut times[at])?;
+            timed(&sides[at], threads, counted, &mut times[at])?;
         }
         progress.step();
     }
@@ -49,7 +57,12 @@ pub(super) fn measure(
     Ok(sides.into_iter().zip(times).map(row).collect())
 }
 
-fn timed(side: &Side, threads: usize, scale: &Scale, times: &mut Ticks) -> Result<(), BenchError> {
+fn timed(
+    side: &Side,
+    threads: usize,
+    counted: Duration,
+    times: &mut Ticks,
+) -> Result<(), BenchError> {
     let mut by_thread = (0..threads).map(|_| Ticks::new()).collect::<Result<Vec<_>, _>>()?;
     let work = |times: &mut Ticks, window: &Window| {
         let mut before = Ticks::new()?;
@@ -62,6 +75,10 @@ fn timed(side: &Side, threads: usize, scale: &Scale, times: &mut Ticks) -> Resul
     };
     let work = &work;
     let works = by_thread.iter_mut().map(|times| move |window: &Window| work(times, window));
-    Window::run(works.collect(), scale.counted)?;
+    Window::run(works.collect(), counted)?;
     by_thread.iter().try_for_each(|thread| times.merge(thread))
 }
+
+/// The part takes as long with the pool of many slots as without: 13 sources share the time of 12.
+const COUNTED_OF: u32 = 12;
+const COUNTED_PARTS: u32 = 13;

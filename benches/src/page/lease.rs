@@ -60,7 +60,9 @@ const SAME_SIZE_1: Column = ("over messages of a lease's size, 1 pair", |report|
 });
 const SAME_SIZE_8: Column = ("8 pairs", |report| ratio(report.ratios.handoff_8_over_same_size));
 const P9999: Column = ("p99.99 ns under load", |report| text::number(report.p9999_ns));
-const COLUMNS: [Column; 11] = [
+const TAIL_MANY: Column =
+    ("with 65,536 slots over 64", |report| ratio(report.ratios.tail_65536_over_64));
+const COLUMNS: [Column; 12] = [
     NS,
     OVER_PYTORCH,
     OVER_MIMALLOC,
@@ -72,6 +74,7 @@ const COLUMNS: [Column; 11] = [
     SAME_SIZE_1,
     SAME_SIZE_8,
     P9999,
+    TAIL_MANY,
 ];
 const README_COLUMNS: [Column; 6] =
     [NS, OVER_PYTORCH, OVER_MIMALLOC, TOTAL, TOTAL_OVER_PYTORCH, HANDOFF_1];
@@ -81,8 +84,9 @@ pub(super) mod tests {
     use super::*;
     use crate::churn::{INTEGERS, MESSAGES, MUTEX_VEC, PINPOOL};
     use crate::lease::pytorch;
+    use crate::lease::ratios::tests::tail_row;
     use crate::lease::report::{
-        GrowthRow, HALF_OUT, LEASE_AND_DROP, LEASE_SCENARIO, LeaseRatios, RateRow, TailRow,
+        GrowthRow, HALF_OUT, LEASE_AND_DROP, LEASE_SCENARIO, LeaseRatios, PINPOOL_MANY, RateRow,
     };
     use crate::page::render;
     use crate::tables::to_markdown;
@@ -124,6 +128,7 @@ pub(super) mod tests {
             growth(LEASE_AND_DROP, 65_536, 12.5),
             growth(HALF_OUT, 65_536, 40.0),
         ];
+        let tail = vec![tail_row(PINPOOL, 75.0), tail_row(PINPOOL_MANY, 150.0)];
         let pytorch = pytorch::tests::figures();
         LeaseReport {
             scenario: LEASE_SCENARIO.into(),
@@ -139,22 +144,13 @@ pub(super) mod tests {
             mops_16_threads: 16,
             p9999_ns: 75.0,
             stamps_ns: 20.0,
-            ratios: LeaseRatios::of(&threads, &handoff, &growth, 16, Some(&pytorch)),
+            ratios: LeaseRatios::of(&threads, &handoff, &tail, &growth, 16, Some(&pytorch)),
             pytorch_not_measured: None,
             threads,
             exhausted: vec![rate(PINPOOL, true, 2, 40.0)],
             after_fence: vec![rate(PINPOOL, true, 4, 8.0)],
             handoff,
-            tail: vec![TailRow {
-                source: PINPOOL.into(),
-                threads: 16,
-                count: 1000,
-                p50_ns: 11.0,
-                p99_ns: 12.0,
-                p999_ns: 13.0,
-                p9999_ns: 75.0,
-                max_ns: 90_000.0,
-            }],
+            tail,
             growth,
             pytorch: Some(pytorch),
         }
@@ -168,7 +164,7 @@ pub(super) mod tests {
         };
         let text = ratios(&[committed(report())]);
         let row = "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500.0x | 12.5x | - | 0.50x | - | \
-                   0.80x | 75.0 |\n";
+                   0.80x | 75.0 | 2.00x |\n";
         assert!(text.contains(row), "{text}");
         let text = readme(&[committed(report())]);
         let row = "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500.0x | - |\n";
@@ -186,6 +182,8 @@ pub(super) mod tests {
             "| messages-32B | 640 / 12.5 |",
             "with one pair of threads and at 0.50x with eight, and at - and 0.80x of the rate of plain",
             "| pinpool, 16 threads | 11.0 | 12.0 | 13.0 | 75.0 | 90000 |",
+            "| pinpool, 65536 slots, 16 threads | 11.0 | 12.0 | 13.0 | 150 | 90000 |",
+            "9,999 keep to 75.0 ns, and to 2.00x of that with 65,536 slots. With",
             "| 65536 slots: half out, a random one dropped | 40.0 | 80.0 |",
             "instead of 64 the median is 1.25x and the 99th percentile 1.25x; with half of them out",
         ] {
