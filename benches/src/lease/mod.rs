@@ -137,8 +137,8 @@ const METHOD: &str = "\
     of 6,220,800 B. handoff: one thread of a pair takes, the other gives back, through a bounded \
     crossbeam channel of 16, with at least 32 slots a pair; integers through the same channel are \
     what it costs by itself, messages of 32 B what it costs with as many bytes as a lease has. \
-    exhausted: tries that find nothing: the only slot of the pool is out, and the others hold \
-    nothing. after a fence: retire_after a \
+    exhausted: tries that find nothing: the only slot of the pool is out, \
+    and the others hold nothing. after a fence: retire_after a \
     fence that is complete; where another thread takes all slots home at that moment, who asks \
     asks again. tail: each one timed, on all processors at once, by the processor's counter, less \
     the median of two stamps with nothing between; what the stamps alone show is the machine's, \
