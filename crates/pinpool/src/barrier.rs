@@ -66,7 +66,7 @@ mod imp {
             tell!(warn, "membarrier is refused by now: slots move slowly between threads");
         }
         // No processor keeps a store to itself for so long, and no instruction takes so long.
-        std::thread::sleep(SETTLED);
+        crate::sync::nap(SETTLED);
     }
 
     fn call(command: libc::c_int) -> bool {

@@ -59,7 +59,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use bays::Bay;
 pub(crate) use bays::{BayId, Layout, Reach};
 pub(crate) use desks::Quiet;
-use desks::{Desks, Published};
+use desks::{BRIEF, Desks, Published};
 pub(crate) use home::home as home_number;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use home::set_home;
@@ -185,6 +185,11 @@ impl<M> FreeList<M> {
     /// that leases can take (I17). Needed before the list is watched or closed.
     pub(crate) fn quiet(&self) -> Quiet<'_> {
         self.desks.quiet()
+    }
+
+    /// As [`Self::quiet`], within two milliseconds or so. `None` if a thread was put aside at its desk.
+    pub(crate) fn quiet_soon(&self) -> Option<Quiet<'_>> {
+        self.desks.quiet_within(BRIEF)
     }
 
     /// Takes a free slot that `reach` allows: from the calling thread's desk or shard, else from any other,
@@ -397,6 +402,7 @@ impl<M> FreeList<M> {
 
     /// One look at everything. `None` if there was nothing.
     fn search(&self, home: u32, reach: Reach, calm: bool) -> Option<Pop> {
+        let mut rounds = BRIEF;
         loop {
             let published = self.desks.take_published(home, calm);
             if let Published::Slot(slot) = published {
@@ -411,9 +417,13 @@ impl<M> FreeList<M> {
                     return Some(found);
                 }
             }
-            let Published::Biased(magazine) = published else { return None };
-            if !self.desks.revoke(magazine) {
-                return Some(Pop::Empty);
+            let Published::Biased = published else { return None };
+            if !self.desks.revoke_any(home, rounds) {
+                if rounds == 1 {
+                    return Some(Pop::Empty);
+                }
+                // Others may have given something back meanwhile.
+                rounds = 1;
             }
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn pause(round: u32) {
     match round {
         0..100 => std::hint::spin_loop(),
         100..120 => std::thread::yield_now(),
-        _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        _ => nap(std::time::Duration::from_micros(50)),
     }
     #[cfg(loom)]
     loom::thread::yield_now();
@@ -43,6 +43,14 @@ pub(crate) fn pause(round: u32) {
     shuttle::thread::yield_now();
     #[cfg(any(loom, shuttle))]
     let _ = round;
+}
+
+/// Sleeps about so long, or not at all in a sandbox that forbids it, where the standard library panics.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn nap(time: std::time::Duration) {
+    if let Ok(time) = rustix::thread::Timespec::try_from(time) {
+        let _ = rustix::thread::nanosleep(&time);
+    }
 }
 
 /// The number of the calling task of a model.

@@ -9,6 +9,7 @@ use super::{ClassRef, Taken, Unfit};
 use crate::clock;
 use crate::config::OnEmpty;
 use crate::error::LeaseError;
+use crate::free_list::Quiet;
 use crate::sync::{Condvar, Ordering};
 use crate::waiters::{Sleeper, Ticket, Want, Woken};
 
@@ -124,7 +125,21 @@ impl ClassRef {
         class.counters.waits.fetch_add(1, Ordering::Relaxed);
         let ready = Arc::new(Condvar::default());
         loop {
-            let woken = match self.enter(want, Sleeper::Thread(Arc::clone(&ready)), since) {
+            let Some(quiet) = class.list.quiet_soon() else {
+                // Somebody was put aside at its desk, and is waited for; not beside a free slot, nor for ever.
+                let found = if want.count == 1 { self.find(want.reach)? } else { None };
+                let passed = deadline.is_some_and(|at| at <= clock::now());
+                let woken = match found {
+                    Some(slot) => Woken::Slots(vec![slot]),
+                    None if passed => Woken::TimedOut,
+                    None => continue,
+                };
+                match self.settle_wait(woken, since) {
+                    Some(settled) => return settled.map(Got::Own),
+                    None => continue,
+                }
+            };
+            let woken = match self.enter(want, Sleeper::Thread(Arc::clone(&ready)), since, quiet) {
                 Ok(Waiting { ticket, .. }) => loop {
                     let (woken, handed) =
                         class.waiters.sleep(&class.list, ticket, &ready, deadline);
@@ -163,7 +178,9 @@ impl ClassRef {
         since: Instant,
     ) -> Result<Waiting, Result<Taken, LeaseError>> {
         loop {
-            let woken = match self.enter(want, Sleeper::Task(waker.clone()), since) {
+            // Should a thread be put aside at its desk, this lasts until it is back.
+            let quiet = self.get().list.quiet();
+            let woken = match self.enter(want, Sleeper::Task(waker.clone()), since, quiet) {
                 Ok(waiting) => return Ok(waiting),
                 Err(woken) => woken,
             };
@@ -173,10 +190,15 @@ impl ClassRef {
         }
     }
 
-    fn enter(self, want: Want, sleeper: Sleeper, since: Instant) -> Result<Waiting, Woken> {
+    fn enter(
+        self,
+        want: Want,
+        sleeper: Sleeper,
+        since: Instant,
+        quiet: Quiet<'_>,
+    ) -> Result<Waiting, Woken> {
         let class = self.get();
         let hopeless = || class.available(want.reach) < want.count;
-        let quiet = class.list.quiet();
         let (entered, handed) = class.waiters.enter(&class.list, want, sleeper, hopeless);
         drop(quiet);
         self.settle_handed(handed);

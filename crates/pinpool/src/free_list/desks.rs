@@ -72,8 +72,8 @@ pub(super) struct Desks {
 pub(super) enum Published {
     /// Nobody's slot before.
     Slot(u32),
-    /// Nothing but slots in this magazine, which is biased, and perhaps in others.
-    Biased(usize),
+    /// Nothing but slots in magazines that are biased.
+    Biased,
     None,
 }
 
@@ -183,10 +183,7 @@ impl Desks {
         let desk = self.of(home);
         let adopts = !calm && self.is_on(home);
         let mut found = Published::None;
-        // Everybody begins elsewhere, so that they do not meet.
-        let first = home as usize * GROUP;
-        let (after, before) = (|index: &usize| *index >= first, |index: &usize| *index < first);
-        for index in self.in_use().filter(after).chain(self.in_use().filter(before)) {
+        for index in self.in_use_from(home) {
             let magazine = &self.magazines[index];
             if adopts
                 && let Some(desk) = desk
@@ -203,7 +200,7 @@ impl Desks {
                     return Published::Slot(slot);
                 }
                 Ok(None) => {}
-                Err(Biased) => found = Published::Biased(index),
+                Err(Biased) => found = Published::Biased,
             }
         }
         found
@@ -317,9 +314,33 @@ impl Desks {
         })
     }
 
+    /// As [`Self::in_use`]. Everybody begins elsewhere, so that they do not meet.
+    fn in_use_from(&self, home: u32) -> impl Iterator<Item = usize> {
+        let first = home as usize * GROUP;
+        let (after, before) =
+            (move |index: &usize| *index >= first, move |index: &usize| *index < first);
+        self.in_use().filter(after).chain(self.in_use().filter(before))
+    }
+
+    /// Publishes a magazine with slots that was biased. False if all their owners were put aside in the
+    /// middle and do not come back within so many rounds.
+    pub(super) fn revoke_any(&self, home: u32, rounds: u32) -> bool {
+        let mut stuck = false;
+        for index in self.in_use_from(home) {
+            let head = self.magazines[index].head.load(Ordering::Acquire);
+            if head & BIASED != 0 && count(head) > 0 {
+                if self.revoke(index, rounds) {
+                    return true;
+                }
+                stuck = true;
+            }
+        }
+        !stuck
+    }
+
     /// Publishes a magazine that was biased. False if its owner was put aside in the middle and does not
     /// come back.
-    pub(super) fn revoke(&self, index: usize) -> bool {
+    fn revoke(&self, index: usize, rounds: u32) -> bool {
         if crate::seeded::bug("stranded-desk") {
             return false;
         }
@@ -330,15 +351,14 @@ impl Desks {
                 return true;
             }
             let desk = &self.all[owner(head)];
-            let (off, mine) = desk.turn_off();
+            let (off, over) = desk.turn_off_and_owe();
             barrier::heavy();
-            if !desk.settle(off, BRIEF) {
+            if !desk.settle(off, rounds) {
                 // It stays unsettled: whoever needs the desks quiet waits for it.
+                desk.owe(over);
                 return false;
             }
-            if mine {
-                self.unsettled.fetch_sub(1, Ordering::AcqRel);
-            }
+            self.unsettled.fetch_sub(over, Ordering::AcqRel);
             if magazine.clear(owner(head), desk, off) {
                 return true;
             }
@@ -348,19 +368,35 @@ impl Desks {
     /// Makes all desks quiet: once this returns no section is run until it is dropped. May sleep; called
     /// without a lock that leases can take (I17).
     pub(super) fn quiet(&self) -> Quiet<'_> {
+        loop {
+            if let Some(quiet) = self.quiet_within(u32::MAX) {
+                return quiet;
+            }
+        }
+    }
+
+    /// As [`Self::quiet`]; `None` if an owner was put aside in the middle of a section and does not come back
+    /// within so many rounds.
+    pub(super) fn quiet_within(&self, rounds: u32) -> Option<Quiet<'_>> {
         self.begin_quiet();
+        let quiet = Quiet(self);
         fence(Ordering::SeqCst);
         if self.unsettled.load(Ordering::Acquire) > 0 {
-            let turned: Vec<_> = self.all.iter().map(Desk::turn_off).collect();
+            let turned: Vec<_> = self.all.iter().map(Desk::turn_off_and_owe).collect();
             barrier::heavy();
-            for (desk, (off, mine)) in self.all.iter().zip(&turned) {
+            let mut settled = true;
+            for (desk, (off, over)) in self.all.iter().zip(&turned) {
                 // Whoever turned it off may not have waited yet.
-                if *mine || !crate::seeded::bug("trusting-quiet") {
-                    desk.settle(*off, u32::MAX);
+                let trusts = *over == 0 && crate::seeded::bug("trusting-quiet");
+                if trusts || desk.settle(*off, rounds) {
+                    self.unsettled.fetch_sub(*over, Ordering::AcqRel);
+                } else {
+                    desk.owe(*over);
+                    settled = false;
                 }
-                if *mine {
-                    self.unsettled.fetch_sub(1, Ordering::AcqRel);
-                }
+            }
+            if !settled {
+                return None;
             }
             for index in self.in_use() {
                 let magazine = &self.magazines[index];
@@ -368,7 +404,7 @@ impl Desks {
                 magazine.clear(owner, &self.all[owner], turned[owner].0);
             }
         }
-        Quiet(self)
+        Some(quiet)
     }
 
     /// Turns a bias off, and leaves the waiting to others.
@@ -381,6 +417,12 @@ impl Desks {
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn put_aside(&self, home: u32, aside: bool) {
         self.all[home as usize].busy.store(u32::from(aside), Ordering::Release);
+    }
+
+    /// Biases that are on or may still be worked under, as they are counted.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn unsettled(&self) -> u32 {
+        self.unsettled.load(Ordering::SeqCst)
     }
 
     /// Counts somebody who needs the desks quiet, while they are.
@@ -433,4 +475,4 @@ const MODELLED: bool = cfg!(any(loom, shuttle));
 /// Magazines for each desk.
 const GROUP: usize = if MODELLED { 2 } else { 4 };
 /// Rounds that a taker waits for a section to end: about two milliseconds.
-const BRIEF: u32 = if MODELLED { u32::MAX } else { 160 };
+pub(super) const BRIEF: u32 = if MODELLED { u32::MAX } else { 160 };

@@ -37,6 +37,11 @@ pub use lease_future::LeaseFuture;
 /// at hand: it takes them back with one system call of some microseconds. The pool closes when its last
 /// clone is dropped, which waits for no lease and no work; leases stay valid, and each class's memory is
 /// unpinned when its last slot comes home.
+///
+/// A thread that is put aside within the few instructions of a lease or a return holds up a close, the drop
+/// of the last clone, and who gets in line, until it runs again; [`Self::lease_timeout`] keeps its deadline
+/// all the same. Leases are not for signal handlers: one that interrupts a lease or a return on its own
+/// thread would take or give a slot twice.
 #[derive(Clone)]
 pub struct Pool {
     handle: Arc<Handle>,

@@ -5,7 +5,7 @@ use super::magazine::SLOTS;
 use super::{GROUP, MODELLED, u32_of};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, pause};
 
-/// One thread's. Lines of its own: others read nothing of it but `bias` and `busy`, and that rarely.
+/// One thread's. Lines of its own: others touch nothing of it but what comes first, and that rarely.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(in crate::free_list) struct Desk {
@@ -13,6 +13,8 @@ pub(in crate::free_list) struct Desk {
     pub(super) busy: AtomicU32,
     /// Odd while the owner may work in sections. Only the owner makes it odd, anybody even.
     pub(super) bias: AtomicU32,
+    /// Of what is unsettled, that which was turned off by somebody who gave up waiting.
+    owed: AtomicU32,
     // The rest is the owner's alone.
     /// The magazine that is biased to the owner while `bias` is odd.
     pub(super) hot: AtomicU32,
@@ -35,6 +37,7 @@ impl Desk {
         Self {
             busy: AtomicU32::new(0),
             bias: AtomicU32::new(0),
+            owed: AtomicU32::new(0),
             hot: AtomicU32::new(u32_of(number * GROUP)),
             limit: AtomicU32::new(u32_of(SLOTS)),
             known: AtomicU32::new(0),
@@ -96,6 +99,19 @@ impl Desk {
                 return (bias.wrapping_add(1), true);
             }
         }
+    }
+
+    /// As [`Self::turn_off`], and how many are settled once the caller has waited.
+    pub(super) fn turn_off_and_owe(&self) -> (u32, u32) {
+        // First: what was turned off later is not waited for.
+        let owed = self.owed.swap(0, Ordering::AcqRel);
+        let (off, mine) = self.turn_off();
+        (off, owed + u32::from(mine))
+    }
+
+    /// The caller gave up waiting.
+    pub(super) fn owe(&self, over: u32) {
+        self.owed.fetch_add(over, Ordering::AcqRel);
     }
 
     pub(super) fn swap_bias(&self, from: u32, to: u32) -> bool {
