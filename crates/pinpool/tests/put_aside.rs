@@ -19,8 +19,8 @@ use pinpool_testkit::scripted::{assert_all_home, counted_pool};
 const SIZE: usize = 256;
 /// Leases after which a thread has a desk.
 const OFTEN: usize = 2_000;
-/// For how long a thread is stopped.
-const STOPPED: Duration = Duration::from_secs(1);
+/// For how long a thread is stopped: less than a second.
+const STOPPED: Duration = Duration::from_millis(900);
 const ROUNDS: usize = 4;
 
 /// True while the handler runs.
