@@ -176,7 +176,7 @@ impl<M> FreeList<M> {
     }
 
     /// Takes a free slot that is anybody's.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn pop(&self) -> Pop {
         self.pop_within(Reach::REGULAR)
     }
@@ -526,7 +526,7 @@ pub(crate) const SLOTS_MAX: u32 = NIL - 1;
 
 const _: () = assert!(TAG_SHIFT + 40 == 64, "top, flags and a tag of 40 bits fill the head word");
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 #[cfg(all(test, loom))]
