@@ -46,6 +46,8 @@
 mod desk;
 mod magazine;
 
+use crossbeam::utils::CachePadded;
+
 use super::home::NUMBERS;
 use crate::barrier;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -61,10 +63,11 @@ pub(super) struct Desks {
     magazines: Box<[Magazine]>,
     /// Magazines that were ever used, as bits. Set before the first slot comes.
     used: Box<[AtomicU64]>,
+    // Apart from what every lease reads.
     /// Biases that are on, or were turned off and may still be worked under.
-    unsettled: AtomicU32,
+    unsettled: CachePadded<AtomicU32>,
     /// Those who need the desks quiet.
-    quiet: AtomicU32,
+    quiet: CachePadded<AtomicU32>,
 }
 
 /// What [`Desks::take_published`] found.
@@ -98,8 +101,8 @@ impl Desks {
             all: (0..count).map(Desk::new).collect(),
             magazines: (0..magazines).map(|_| Magazine::new()).collect(),
             used: (0..magazines.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-            unsettled: AtomicU32::new(0),
-            quiet: AtomicU32::new(0),
+            unsettled: CachePadded::new(AtomicU32::new(0)),
+            quiet: CachePadded::new(AtomicU32::new(0)),
         }
     }
 
@@ -226,7 +229,7 @@ impl Desks {
     /// that was there. The caller's bias is on, and it is in no section.
     fn adopt(&self, home: u32, desk: &Desk, index: usize, wanted: impl Fn(u32) -> bool) -> bool {
         let magazine = &self.magazines[index];
-        if !wanted(magazine.count()) {
+        if !magazine.is_free(&wanted) {
             return false;
         }
         self.mark_used(index);
@@ -257,7 +260,8 @@ impl Desks {
             desk.rest.store(REST, Ordering::Relaxed);
             return false;
         }
-        let fits = |index: &usize| wanted(self.magazines[*index].count());
+        // Not one that is on another desk: trying for it over and over would keep the bias off.
+        let fits = |index: &usize| self.magazines[*index].is_free(&wanted);
         let Some(index) = desk.near(home).find(fits) else { return false };
         self.unsettled.fetch_add(1, Ordering::AcqRel);
         let on = bias.wrapping_add(1);

@@ -132,3 +132,33 @@ fn an_owner_that_comes_back_is_settled() {
     drop(list.quiet());
     assert_eq!(list.desks.unsettled(), 0, "no bias is on");
 }
+
+/// Threads that find their first slots in one group, whose magazines all come to lie on some desk: each
+/// gets a desk of its own all the same.
+#[test]
+fn magazines_on_other_desks_keep_no_bias_off() {
+    const OTHERS: std::ops::Range<u32> = 1..7;
+    let list = FreeList::new(56, 1, 8, || ()).unwrap();
+    let slots: Vec<_> = (0..56).map(|_| pop_at(&list, 0)).collect();
+    // A few times, until the bias is on and all is at the desk.
+    for _ in 0..20 {
+        for slot in &slots {
+            assert_eq!(list.push_to(0, *slot, FLAGS), Push::Free);
+        }
+        (0..56).for_each(|_| {
+            pop_at(&list, 0);
+        });
+    }
+    for slot in slots {
+        assert_eq!(list.push_to(0, slot, FLAGS), Push::Free);
+    }
+    let mut held: Vec<_> = OTHERS.map(|home| pop_at(&list, home)).collect();
+    for _ in 0..100 {
+        for (home, slot) in OTHERS.zip(&mut held) {
+            assert_eq!(list.push_to(home, *slot, FLAGS), Push::Free);
+            *slot = pop_at(&list, home);
+        }
+    }
+    let off: Vec<_> = OTHERS.filter(|home| !list.desks.is_on(*home)).collect();
+    assert_eq!(off, [0; 0], "their rest is long over");
+}

@@ -22,12 +22,14 @@ impl Magazine {
         Self { head: AtomicU64::new(0), slots: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
-    pub(super) fn count(&self) -> u32 {
-        count(self.head.load(Ordering::Acquire))
-    }
-
     fn swap(&self, from: u64, to: u64) -> bool {
         self.head.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether it is nobody's and as `wanted`, a moment ago.
+    pub(super) fn is_free(&self, wanted: impl Fn(u32) -> bool) -> bool {
+        let head = self.head.load(Ordering::Acquire);
+        head & BIASED == 0 && wanted(count(head))
     }
 
     /// Makes it the caller's alone, if it is nobody's and as `wanted`.
