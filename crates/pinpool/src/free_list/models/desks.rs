@@ -50,6 +50,27 @@ fn lease_and_give(list: &Marked, home: u32) {
     assert_eq!(give(list, home, held), Push::Free);
 }
 
+/// What getting in line does, up to the look.
+fn get_in_line(list: &Marked) -> Pop {
+    let _quiet = list.quiet();
+    list.watch();
+    list.pop_watched(Reach::REGULAR)
+}
+
+/// What closing a class does: the slots that were taken out.
+fn close(list: &Marked) -> u32 {
+    let _quiet = list.quiet();
+    list.close().expect("closed once")
+}
+
+/// The slot was found by the look, or its return was told of who waits.
+fn assert_found_or_handed(returned: Push, looked: Pop) {
+    match (returned, looked) {
+        (Push::Free, Pop::Slot { .. }) | (Push::Waited, Pop::Empty) => {}
+        wrong => panic!("a lost wake-up: {wrong:?}"),
+    }
+}
+
 /// Runs `work` on a thread of its own.
 fn aside<R: 'static>(
     list: &Arc<Marked>,
@@ -254,17 +275,8 @@ fn a_return_and_a_waiter(at_desk: usize) {
         let list = list(1, at_desk);
         let held = lease(&list, OWNER).expect("one is free");
         let owner = aside(&list, move |list| give(list, OWNER, held));
-        let waiter = aside(&list, |list| {
-            let quiet = list.quiet();
-            list.watch();
-            let found = list.pop_watched(Reach::REGULAR);
-            drop(quiet);
-            found
-        });
-        match (join(owner), join(waiter)) {
-            (Push::Free, Pop::Slot { .. }) | (Push::Waited, Pop::Empty) => {}
-            wrong => panic!("a lost wake-up: {wrong:?}"),
-        }
+        let waiter = aside(&list, get_in_line);
+        assert_found_or_handed(join(owner), join(waiter));
     });
 }
 
@@ -287,18 +299,9 @@ fn a_waiter_after_one_that_stalls() {
         let held = lease(&list, OWNER).expect("one is free");
         let owner = aside(&list, move |list| give(list, OWNER, held));
         let stalled = aside(&list, |list| list.desks.stall(OWNER));
-        let waiter = aside(&list, |list| {
-            let quiet = list.quiet();
-            list.watch();
-            let found = list.pop_watched(Reach::REGULAR);
-            drop(quiet);
-            found
-        });
+        let waiter = aside(&list, get_in_line);
         join(stalled);
-        match (join(owner), join(waiter)) {
-            (Push::Free, Pop::Slot { .. }) | (Push::Waited, Pop::Empty) => {}
-            wrong => panic!("a lost wake-up: {wrong:?}"),
-        }
+        assert_found_or_handed(join(owner), join(waiter));
     });
 }
 
@@ -309,12 +312,7 @@ fn a_close_counts_what_is_at_a_desk() {
         let list = list(2, 2);
         let held = lease(&list, OWNER).expect("two are free");
         let owner = aside(&list, move |list| u32::from(give(list, OWNER, held) == Push::Closed));
-        let closer = aside(&list, |list| {
-            let quiet = list.quiet();
-            let home = list.close().expect("closed once");
-            drop(quiet);
-            home
-        });
+        let closer = aside(&list, close);
         assert_eq!(join(owner) + join(closer), 2);
         assert_eq!(list.take_near_from(OWNER).map(|near| near.slot), None);
         assert_eq!(list.pop_from(OWNER, Reach::REGULAR, false), Pop::Closed);
@@ -327,12 +325,7 @@ fn a_close_and_a_lease() {
     explore(Some(4), || {
         let list = list(1, 1);
         let owner = aside(&list, |list| u32::from(lease(list, OWNER).is_some()));
-        let closer = aside(&list, |list| {
-            let quiet = list.quiet();
-            let home = list.close().expect("closed once");
-            drop(quiet);
-            home
-        });
+        let closer = aside(&list, close);
         assert_eq!(join(owner) + join(closer), 1);
     });
 }
