@@ -167,7 +167,7 @@ impl Report {
         match self {
             Self::Frames(_) | Self::Waiting(_) | Self::Lease(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
-            Self::InFlight(report) => report.not_run.as_deref(),
+            Self::InFlight(report) => report.header.not_run.as_deref(),
         }
     }
 
@@ -175,9 +175,9 @@ impl Report {
     pub fn is_quick(&self) -> bool {
         match self {
             Self::Frames(_) | Self::Copy(_) => false,
-            Self::InFlight(report) => report.quick,
-            Self::Waiting(report) => report.quick,
-            Self::Lease(report) => report.quick,
+            Self::InFlight(report) => report.header.quick,
+            Self::Waiting(report) => report.header.quick,
+            Self::Lease(report) => report.header.quick,
         }
     }
 

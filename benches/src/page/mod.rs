@@ -211,7 +211,8 @@ mod tests {
         let root = repository();
         let path = root.path().join("results/host/lease.json");
         let put = |quick| {
-            let report = crate::lease::report::LeaseReport { quick, ..lease::tests::report() };
+            let mut report = lease::tests::report();
+            report.header.quick = quick;
             fs::write(&path, report.to_json().unwrap()).unwrap();
         };
         put(false);

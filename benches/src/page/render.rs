@@ -4,9 +4,10 @@
 use std::fmt::Write as _;
 
 use super::{COMMAND, Committed, in_flight, lease, waiting};
+use crate::header::Header;
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
-use crate::tables::{self, Run, Tabled};
+use crate::tables::{self, Tabled};
 use crate::text;
 
 /// The whole of `docs/performance.md`.
@@ -136,7 +137,7 @@ fn figures(committed: &Committed) -> String {
 
 /// What [`figures`] says of a result of several tables.
 fn tabled(report: &dyn Tabled) -> (String, &Machine, &str, &str, &str, &[String]) {
-    let Run { machine, command, commit, method, .. } = report.run();
+    let Header { machine, command, commit, method, .. } = report.header();
     (tables::to_markdown(report), machine, command, commit, method, &[])
 }
 
@@ -188,25 +189,8 @@ const README_COPY_BYTES_MIN: u64 = 4_000_000;
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::machine::{Gpu, Memlock};
+    use crate::header::tests::machine;
     use crate::report::{CopyRatio, CopyRow, FrameInfo, FramesRatios, FramesRow};
-
-    pub(crate) fn machine(gpu: bool) -> Machine {
-        Machine {
-            cpu: "Some CPU".into(),
-            cores: 16,
-            memory_bytes: 128 << 30,
-            kernel: "Linux 6.18".into(),
-            gpu: gpu.then(|| Gpu {
-                name: "NVIDIA H200".into(),
-                driver: "580.1".into(),
-                cuda: "13.0".into(),
-                memory_bytes: 139 << 30,
-            }),
-            memlock: Memlock { soft_bytes: None, hard_bytes: None, cap_ipc_lock: false },
-            transparent_huge_pages: "madvise".into(),
-        }
-    }
 
     pub(crate) fn frames(backend: &str, over_pinned: f64) -> FramesReport {
         let row = |name: &str, fps| FramesRow {
