@@ -60,11 +60,25 @@ impl Task {
 
 /// Memory of this process that lies in RAM.
 pub(crate) fn resident_bytes() -> Result<u64, BenchError> {
-    let text = fs::read_to_string("/proc/self/status")
-        .map_err(|cause| BenchError::failed("reading /proc/self/status", cause))?;
-    let kib = field(&text, "VmRSS").and_then(|value| value.parse::<u64>().ok());
-    kib.map(|kib| kib << 10)
+    let text = status()?;
+    size(&text, "VmRSS")
         .ok_or_else(|| BenchError::Failed("/proc/self/status has no VmRSS".to_owned()))
+}
+
+/// Memory of this process that is locked, or pinned as the kernel counts it; drivers need not count.
+pub(crate) fn locked_bytes() -> Result<u64, BenchError> {
+    let text = status()?;
+    Ok(["VmLck", "VmPin"].iter().filter_map(|name| size(&text, name)).sum())
+}
+
+fn status() -> Result<String, BenchError> {
+    fs::read_to_string("/proc/self/status")
+        .map_err(|cause| BenchError::failed("reading /proc/self/status", cause))
+}
+
+/// A field in kibibytes, in bytes.
+fn size(status: &str, name: &str) -> Option<u64> {
+    field(status, name)?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// The first word after `name:` in a file of such lines.

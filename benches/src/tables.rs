@@ -13,6 +13,11 @@ pub(crate) trait Tabled {
     /// What is said of the run as a whole.
     fn header(&self) -> &Header;
 
+    /// What the reader must know about this run.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+
     /// The tables of all parts.
     fn tables(&self) -> Vec<Table>;
 
@@ -30,6 +35,9 @@ pub(crate) fn to_text(report: &impl Tabled) -> String {
     for (title, header, rows) in report.tables() {
         // Writing to a `String` cannot fail.
         let _ = write!(lines, "\n{title}\n{}", text::table(&header, &rows));
+    }
+    for note in report.notes() {
+        let _ = write!(lines, "\nNote: {note}");
     }
     let _ = write!(lines, "\n{}\n{}\n", report.conclusion(), header.method);
     lines

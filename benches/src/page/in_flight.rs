@@ -20,7 +20,11 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::InFlight(report) => Some(row(report)),
-            Report::Frames(_) | Report::Copy(_) | Report::Waiting(_) | Report::Lease(_) => None,
+            Report::Frames(_)
+            | Report::Copy(_)
+            | Report::Waiting(_)
+            | Report::Lease(_)
+            | Report::Startup(_) => None,
         })
         .collect();
     text::markdown_section(&header, &rows)

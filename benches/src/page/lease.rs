@@ -23,7 +23,11 @@ fn table(results: &[Committed], columns: &[Column]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Lease(report) => Some(report),
-            Report::Frames(_) | Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) => None,
+            Report::Frames(_)
+            | Report::Copy(_)
+            | Report::InFlight(_)
+            | Report::Waiting(_)
+            | Report::Startup(_) => None,
         })
         .map(|report| {
             let cells = columns.iter().map(|(_, cell)| cell(report));

@@ -4,6 +4,7 @@ mod in_flight;
 mod instructions;
 mod lease;
 mod render;
+mod startup;
 mod waiting;
 
 use std::fs;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed, in_flight, lease, waiting};
+use super::{COMMAND, Committed, in_flight, lease, startup, waiting};
 use crate::header::Header;
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
@@ -22,6 +22,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
     page.push_str(&frames_ratios(results));
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
+    page.push_str(&startup::ratios(results));
     page.push_str(&lease::ratios(results));
     page.push_str(&in_flight::ratios(results));
     page.push_str(&waiting::ratios(results));
@@ -56,7 +57,11 @@ fn frames_ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Frames(report) => Some(report),
-            Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) | Report::Lease(_) => None,
+            Report::Copy(_)
+            | Report::InFlight(_)
+            | Report::Waiting(_)
+            | Report::Lease(_)
+            | Report::Startup(_) => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -81,7 +86,11 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
     ];
     let reports = results.iter().filter_map(|committed| match &committed.report {
         Report::Copy(report) => Some(report),
-        Report::Frames(_) | Report::InFlight(_) | Report::Waiting(_) | Report::Lease(_) => None,
+        Report::Frames(_)
+        | Report::InFlight(_)
+        | Report::Waiting(_)
+        | Report::Lease(_)
+        | Report::Startup(_) => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -123,6 +132,7 @@ fn figures(committed: &Committed) -> String {
         Report::InFlight(report) => tabled(report.as_ref()),
         Report::Waiting(report) => tabled(report.as_ref()),
         Report::Lease(report) => tabled(report.as_ref()),
+        Report::Startup(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.
@@ -138,7 +148,7 @@ fn figures(committed: &Committed) -> String {
 /// What [`figures`] says of a result of several tables.
 fn tabled(report: &dyn Tabled) -> (String, &Machine, &str, &str, &str, &[String]) {
     let Header { machine, command, commit, method, .. } = report.header();
-    (tables::to_markdown(report), machine, command, commit, method, &[])
+    (tables::to_markdown(report), machine, command, commit, method, report.notes())
 }
 
 fn frames_figures(report: &FramesReport) -> String {

@@ -1,0 +1,175 @@
+//! Memory that is mapped, backed and pinned by direct calls, as a pool does it but without one.
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use pinpool::cudarc::driver::{CudaContext, DriverError, sys};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munlock, munmap};
+
+use super::strategies::Ground;
+use crate::BenchError;
+
+/// A private anonymous mapping. What was done to it is undone when it is closed, or dropped.
+#[derive(Debug)]
+pub(super) struct Region {
+    /// The start of the mapping that this value owns alone.
+    start: NonNull<u8>,
+    bytes: usize,
+    pinned: Pinned,
+}
+
+/// How a region is kept in RAM.
+#[derive(Debug)]
+enum Pinned {
+    Not,
+    Locked,
+    Registered(Arc<CudaContext>),
+}
+
+// SAFETY: a region only hands out no reference to its bytes; its address may be used anywhere.
+unsafe impl Send for Region {}
+// SAFETY: as above; `populate`, the only call that several threads share, gives each piece to one.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `bytes`, a multiple of the page size and not zero, as a pool maps a slab.
+    pub(super) fn map(bytes: usize) -> Result<Self, BenchError> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a private anonymous mapping at an address of the kernel's choice touches no
+        // memory that exists.
+        let mapped = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
+        let mapped = mapped.map_err(|cause| failed("mapping", bytes, cause))?;
+        let start = NonNull::new(mapped.cast()).ok_or_else(|| failed("mapping", bytes, "null"))?;
+        let region = Self { start, bytes, pinned: Pinned::Not };
+        // SAFETY: the range is the mapping made above, which nobody else knows.
+        unsafe { madvise(mapped, bytes, Advice::LinuxDontFork) }
+            .map_err(|cause| failed("setting the fork policy of", bytes, cause))?;
+        Ok(region)
+    }
+
+    /// Backs all of it with zeroed pages, by so many threads.
+    pub(super) fn populate(&self, threads: usize) -> Result<(), BenchError> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            loop {
+                let offset = next.fetch_add(PIECE_BYTES, Ordering::Relaxed);
+                if offset >= self.bytes {
+                    return Ok(());
+                }
+                let bytes = PIECE_BYTES.min(self.bytes - offset);
+                // SAFETY: the offset lies within the mapping.
+                let piece = unsafe { self.start.add(offset) };
+                back(piece, bytes).map_err(|cause| failed("backing", bytes, cause))?;
+            }
+        };
+        thread::scope(|scope| {
+            let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            helpers.into_iter().fold(own, |result, helper| {
+                let of_helper = helper.join().unwrap_or_else(|_| {
+                    Err(BenchError::Failed("a thread that backs memory panicked".to_owned()))
+                });
+                result.and(of_helper)
+            })
+        })
+    }
+
+    /// Registers all of it with the driver by one call, or locks it where there is none.
+    pub(super) fn pin(&mut self, ground: &Ground) -> Result<(), BenchError> {
+        let start = self.start.as_ptr().cast();
+        match ground {
+            Ground::Host => {
+                // SAFETY: the range is our mapping; locking does not change its contents.
+                unsafe { mlock(start, self.bytes) }
+                    .map_err(|cause| failed("locking", self.bytes, cause))?;
+                self.pinned = Pinned::Locked;
+            }
+            Ground::Cuda(rig) => {
+                let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+                // SAFETY: the range is our mapping, and the rig's context shows that the driver is
+                // loaded.
+                unsafe { sys::cuMemHostRegister_v2(start, self.bytes, flags) }
+                    .result()
+                    .map_err(|cause| failed("registering", self.bytes, cause))?;
+                self.pinned = Pinned::Registered(Arc::clone(&rig.context));
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes everything.
+    pub(super) fn close(mut self) -> Result<(), BenchError> {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> Result<(), BenchError> {
+        let (start, bytes) = (self.start.as_ptr().cast(), self.bytes);
+        if bytes == 0 {
+            return Ok(());
+        }
+        match std::mem::replace(&mut self.pinned, Pinned::Not) {
+            Pinned::Not => {}
+            // SAFETY: the range was locked by `pin` and is still mapped.
+            Pinned::Locked => unsafe { munlock(start, bytes) }
+                .map_err(|cause| failed("unlocking", bytes, cause))?,
+            Pinned::Registered(context) => {
+                unregister(&context, self.start)
+                    .map_err(|cause| failed("unregistering", bytes, cause))?;
+            }
+        }
+        self.bytes = 0;
+        // SAFETY: this value owned the mapping alone, and nothing of it is pinned any more.
+        unsafe { munmap(start, bytes) }.map_err(|cause| failed("unmapping", bytes, cause))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Only reached with memory mapped when a run fails; the first error is the one to report.
+        let _ = self.undo();
+    }
+}
+
+fn unregister(context: &Arc<CudaContext>, start: NonNull<u8>) -> Result<(), DriverError> {
+    context.bind_to_thread()?;
+    // SAFETY: the region was registered with this start, and every copy from it was waited for.
+    unsafe { sys::cuMemHostUnregister(start.as_ptr().cast()) }.result()
+}
+
+/// Backs a part of a mapping that nobody uses yet.
+fn back(start: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the range is mapped; backing it changes no byte.
+    match unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) } {
+        // Kernels before 5.14 do not know the advice.
+        Err(Errno::INVAL) => {
+            for offset in (0..bytes).step_by(PAGE_BYTES) {
+                // SAFETY: the offset lies within the range.
+                let page = unsafe { start.add(offset) };
+                // SAFETY: nobody uses the mapping, and a fresh page holds zero already.
+                unsafe { page.write_volatile(0) };
+            }
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// As many as a pool takes by default: one for each 64 MiB, at most 16 and at most the processors.
+pub(super) fn default_threads(bytes: usize) -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    bytes.div_ceil(BYTES_PER_THREAD).min(processors).min(THREADS_MAX)
+}
+
+fn failed(what: &str, bytes: usize, cause: impl std::fmt::Display) -> BenchError {
+    BenchError::failed(&format!("{what} {bytes} bytes"), cause)
+}
+
+/// The pieces that the threads share, as in a pool.
+const PIECE_BYTES: usize = 16 << 20;
+const BYTES_PER_THREAD: usize = 64 << 20;
+const THREADS_MAX: usize = 16;
+/// The smallest page of any system.
+const PAGE_BYTES: usize = 4096;
