@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use pinpool_bench::BenchError;
 use pinpool_bench::startup::{Ground, Strategy};
 
@@ -19,6 +19,7 @@ fn startup(criterion: &mut Criterion) {
     let (ground, _) = Ground::find().unwrap_or_else(|error| panic!("opening a device: {error}"));
     let mut group = criterion.benchmark_group(format!("open_close/{}/64-MiB", ground.name()));
     common::quick(&mut group);
+    group.sampling_mode(SamplingMode::Flat);
     group.throughput(Throughput::Bytes(BYTES as u64));
     for strategy in Strategy::all(&ground) {
         group.bench_function(strategy.name(), |bencher| {

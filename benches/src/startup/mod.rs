@@ -134,8 +134,8 @@ impl Scale {
         sizes: [1 << 30, 8 << 30],
         neighbour_size: 32 << 30,
         rounds: 5,
-        slow_rounds: 3,
-        neighbour_rounds: 3,
+        slow_rounds: 2,
+        neighbour_rounds: 2,
         idle: Duration::from_secs(1),
     };
     const QUICK: Self = Self {
@@ -217,6 +217,6 @@ mod tests {
         let rounds = |strategy, bytes| Scale::FULL.rounds_of(strategy, bytes);
         assert_eq!(rounds(Strategy::Pool, 8 << 30), 5);
         assert_eq!(rounds(Strategy::DriverAlloc, 1 << 30), 5);
-        assert_eq!(rounds(Strategy::DriverAlloc, 8 << 30), 3);
+        assert_eq!(rounds(Strategy::DriverAlloc, 8 << 30), 2);
     }
 }
