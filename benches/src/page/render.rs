@@ -344,6 +344,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn opening_pools_has_a_section_only_where_there_is_a_result() {
+        let mut results = results();
+        assert!(!performance(&results).contains("opening a pool"));
+        let report = Report::Startup(Box::new(startup::tests::report()));
+        results.push(Committed { path: "results/h200/startup.json".into(), report });
+        let page = performance(&results);
+        assert!(page.contains("| 8 GiB, NVIDIA H200 | 20.0 | 7.50x |"), "{page}");
+        assert!(page.contains("### `results/h200/startup.json`\n"), "{page}");
+        assert!(page.contains("`pinpool bench startup` at commit 0123456789ab"), "{page}");
+        assert!(page.contains("- Note: a note\n"), "{page}");
+    }
+
+    #[test]
     fn the_readme_shows_large_copies_only() {
         let block = readme_block(&results());
         assert!(

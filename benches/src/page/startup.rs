@@ -138,6 +138,8 @@ pub(super) mod tests {
             assert!(text.contains(row), "{row}\n{text}");
         }
         assert_eq!(ratios(&[]), "");
+        let json = report().to_json().unwrap_or_default();
+        assert_eq!(Report::parse(&json), Ok(Report::Startup(Box::new(report()))), "{json}");
 
         let text = to_markdown(&report());
         for row in [
@@ -159,7 +161,7 @@ pub(super) mod tests {
     #[test]
     fn what_was_not_measured_or_is_left_is_said() {
         let mut alone = report();
-        alone.header = header(STARTUP, false);
+        (alone.header, alone.backend) = (header(STARTUP, false), "host".into());
         alone.pytorch = None;
         alone.pytorch_not_measured = Some("it is not here".into());
         alone.process_not_watched = Some("no driver".into());

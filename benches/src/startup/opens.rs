@@ -1,4 +1,4 @@
-//! Part `opens`: each way to come to pinned memory, size by size, and what is left of it after its end.
+//! Part `opens`: each way to come to pinned memory, size by size, and what is left after it is given back.
 
 use super::Scale;
 use super::report::{Left, OpenRow, PhaseRow};
@@ -7,7 +7,7 @@ use crate::BenchError;
 use crate::procfs;
 use crate::timing::{self, Progress, Range, rounded};
 
-/// All rows, and what all of it together left behind.
+/// All rows, and the most that a pool left behind.
 pub(super) fn measure(
     ground: &Ground,
     sizes: &[usize],
@@ -15,23 +15,24 @@ pub(super) fn measure(
     progress: &mut Progress<'_>,
 ) -> Result<(Vec<OpenRow>, Left), BenchError> {
     let strategies = Strategy::all(ground);
-    let mut left = Left::default();
-    let mut rows = Vec::new();
+    let (mut rows, mut left) = (Vec::new(), Left::default());
     for &bytes in sizes {
         let mut records: Vec<Record> = strategies.iter().map(|_| Record::default()).collect();
         for round in 0..scale.rounds {
             for which in timing::order(round, strategies.len()) {
                 let strategy = strategies[which];
                 if round < scale.rounds_of(strategy, bytes) {
-                    let once = once(strategy, ground, bytes, &mut records[which])?;
+                    let left = once(strategy, ground, bytes, &mut records[which])?;
                     // The first time, the driver and the C library keep what they need for all.
                     if round > 0 {
-                        left.add(once);
+                        records[which].left.add(left);
                     }
                 }
             }
             progress.step();
         }
+        let of_pools = strategies.iter().zip(&records).filter(|(strategy, _)| strategy.is_pool());
+        of_pools.for_each(|(_, record)| left.add(record.left));
         let named = strategies.iter().zip(records);
         rows.extend(named.map(|(&strategy, record)| record.row(strategy, bytes)));
     }
@@ -62,6 +63,7 @@ struct Record {
     opened: Vec<f64>,
     closed: Vec<f64>,
     phases: Vec<Phases>,
+    left: Left,
 }
 
 impl Record {
@@ -79,6 +81,7 @@ impl Record {
                 phase("reserve", |phases| phases.reserve),
                 phase("populate", |phases| phases.populate),
                 phase("pin", |phases| phases.pin),
+                phase("total", |phases| phases.total),
             ]
         };
         let ms = Range::of(&self.opened);
@@ -90,6 +93,7 @@ impl Record {
             ms,
             phases,
             close_ms: Range::of(&self.closed),
+            left: self.left,
             rounds: self.opened.into_iter().map(rounded).collect(),
         }
     }
@@ -114,16 +118,18 @@ mod tests {
         assert!((gib_per_s(8 << 30, 500.0) - 16.0).abs() < 1e-9);
         assert!(gib_per_s(1, 0.0).abs() < 1e-9);
         let ms = std::time::Duration::from_millis;
-        let phases = |pin| Phases { reserve: ms(0), populate: ms(100), pin: ms(pin) };
+        let phases =
+            |pin| Phases { reserve: ms(0), populate: ms(100), pin: ms(pin), total: ms(100 + pin) };
         let record = Record {
             opened: vec![210.0, 300.0, 250.0],
             closed: vec![1.0, 2.0, 3.0],
             phases: vec![phases(110), phases(200), phases(150)],
+            left: Left::default(),
         };
         let row = record.row(Strategy::Bare, 1 << 30);
         assert_eq!(row.ms, Range { median: 250.0, low: 210.0, high: 300.0 });
         assert!((row.gib_per_s - 4.0).abs() < 1e-9, "{row:?}");
         let pin = row.phases.iter().find(|row| row.phase == "pin").map(|row| row.ms.median);
-        assert_eq!((pin, row.close_ms.median, row.phases.len()), (Some(150.0), 2.0, 3));
+        assert_eq!((pin, row.close_ms.median, row.phases.len()), (Some(150.0), 2.0, 4));
     }
 }

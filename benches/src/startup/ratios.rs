@@ -67,6 +67,7 @@ fn over(above: Option<&OpenRow>, below: Option<&OpenRow>) -> Option<f64> {
 pub(crate) mod tests {
     use super::*;
     use crate::startup::pytorch::tests::figures;
+    use crate::startup::report::Left;
     use crate::timing::Range;
 
     pub(crate) fn open_row(strategy: Strategy, bytes: u64, rounds: &[f64]) -> OpenRow {
@@ -79,6 +80,7 @@ pub(crate) mod tests {
             gib_per_s: rounded(bytes as f64 / (1u64 << 30) as f64 / (ms.median / 1e3)),
             phases: Vec::new(),
             close_ms: Range::of(&[200.0]),
+            left: Left::default(),
             rounds: rounds.to_vec(),
         }
     }

@@ -173,3 +173,40 @@ const BYTES_PER_THREAD: usize = 64 << 20;
 const THREADS_MAX: usize = 16;
 /// The smallest page of any system.
 const PAGE_BYTES: usize = 4096;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+mod tests {
+    use super::*;
+
+    /// Pages of the region that are in RAM.
+    fn pages_in_ram(region: &Region) -> usize {
+        let mut pages = vec![0u8; region.bytes / PAGE_BYTES];
+        let start = region.start.as_ptr().cast();
+        // SAFETY: the range is mapped, and there is a byte for each of its pages.
+        let result = unsafe { libc::mincore(start, region.bytes, pages.as_mut_ptr()) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        pages.iter().filter(|page| **page & 1 == 1).count()
+    }
+
+    #[test]
+    fn every_page_is_backed_once_it_is_populated_and_none_before() {
+        // Three pieces, the last of them short.
+        let bytes = 2 * PIECE_BYTES + (1 << 20);
+        for threads in [1, 3] {
+            let region = Region::map(bytes).unwrap();
+            assert_eq!(pages_in_ram(&region), 0);
+            region.populate(threads).unwrap();
+            assert_eq!(pages_in_ram(&region), bytes / PAGE_BYTES);
+            region.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn locking_backs_untouched_memory() {
+        let mut region = Region::map(1 << 20).unwrap();
+        region.pin(&Ground::Host).unwrap();
+        assert_eq!(pages_in_ram(&region), (1 << 20) / PAGE_BYTES);
+        region.close().unwrap();
+    }
+}

@@ -22,7 +22,7 @@ pub struct StartupReport {
     pub rounds: u64,
     /// What the parts come to.
     pub ratios: StartupRatios,
-    /// The most that opening and closing once left behind.
+    /// The most that opening and closing a pool once left behind.
     pub left: Left,
     /// The figures of each size.
     pub sizes: Vec<SizeRatios>,
@@ -133,6 +133,8 @@ pub struct OpenRow {
     pub phases: Vec<PhaseRow>,
     /// Milliseconds of giving everything back.
     pub close_ms: Range,
+    /// The most that a round left behind.
+    pub left: Left,
     /// Milliseconds, round by round.
     pub rounds: Vec<f64>,
 }
@@ -140,7 +142,7 @@ pub struct OpenRow {
 /// One step of opening.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseRow {
-    /// "reserve", "populate" or "pin".
+    /// "reserve", "populate", "pin", or "total" of all, as the pool counts it.
     pub phase: String,
     /// Milliseconds.
     pub ms: Range,

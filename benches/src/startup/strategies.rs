@@ -32,7 +32,7 @@ impl Ground {
     /// "cuda" or "host".
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Cuda(_) => "cuda",
+            Self::Cuda(_) => CUDA,
             Self::Host => "host",
         }
     }
@@ -92,6 +92,11 @@ impl Strategy {
         matches!(self, Self::PoolOneThread | Self::DriverAlloc | Self::Untouched)
     }
 
+    /// Whether it is a pool's.
+    pub(super) fn is_pool(self) -> bool {
+        matches!(self, Self::Pool | Self::PoolOneThread | Self::PoolWithoutPauses)
+    }
+
     /// Threads that back `bytes` before they are pinned; zero where the call that pins does it.
     pub(super) fn threads(self, bytes: usize) -> usize {
         match self {
@@ -136,12 +141,13 @@ pub struct Opened {
     pub(super) phases: Option<Phases>,
 }
 
-/// How long each step of opening took.
+/// How long each step of opening took, and all together as the pool counts it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Phases {
     pub(super) reserve: Duration,
     pub(super) populate: Duration,
     pub(super) pin: Duration,
+    pub(super) total: Duration,
 }
 
 #[derive(Debug)]
@@ -191,8 +197,13 @@ fn open_pool(builder: PoolBuilder) -> Result<Opened, BenchError> {
     let started = Instant::now();
     let pool = builder.open().map_err(|cause| BenchError::opening_pool(&cause))?;
     let total = started.elapsed();
-    let times = pool.startup().times;
-    let phases = Phases { reserve: times.reserve, populate: times.populate, pin: times.pin };
+    let startup = pool.startup();
+    let phases = Phases {
+        reserve: startup.times.reserve,
+        populate: startup.times.populate,
+        pin: startup.times.pin,
+        total: startup.total,
+    };
     Ok(Opened { held: Held::Pool(pool), total, phases: Some(phases) })
 }
 
@@ -207,12 +218,13 @@ fn open_region(ground: &Ground, bytes: usize, threads: usize) -> Result<Opened, 
     let populated = Instant::now();
     region.pin(ground)?;
     let pinned = Instant::now();
+    let total = pinned.duration_since(started);
     let phases = Phases {
         reserve: reserved.duration_since(started),
         populate: populated.duration_since(reserved),
         pin: pinned.duration_since(populated),
+        total,
     };
-    let total = pinned.duration_since(started);
     Ok(Opened { held: Held::Region(region), total, phases: Some(phases) })
 }
 
@@ -224,6 +236,8 @@ pub(super) fn touch(bytes: usize) -> Result<(), BenchError> {
     region.close()
 }
 
+/// [`Ground::name`] of a device.
+pub(super) const CUDA: &str = "cuda";
 /// The size of the pool's slots.
 pub const SLOT_BYTES: usize = 1 << 20;
 /// What takes longer than this hangs.

@@ -2,7 +2,7 @@
 
 use super::pytorch::PyTorchRow;
 use super::report::{Felt, NeighbourRow, OpenRow, StartupReport};
-use super::strategies::Strategy;
+use super::strategies::{CUDA, Strategy};
 use crate::header::Header;
 use crate::tables::{self, Table, Tabled};
 use crate::text;
@@ -126,7 +126,7 @@ impl StartupReport {
     }
 
     fn is_gpu(&self) -> bool {
-        self.header.machine.gpu.is_some()
+        self.backend == CUDA
     }
 }
 
