@@ -55,8 +55,8 @@ pub enum Error {
 
     /// Host memory could not be obtained or pinned. Everything was rolled back.
     #[error(
-        "class '{class}': {source}, with {pinned} of {total} bytes of host RAM pinned before it; \
-         this is host memory, not GPU memory: lower `count` or `size` of [[class]] '{class}' \
+        "class '{class}': {source}, at byte {offset} of its slab, with {pinned} of {total} bytes of host \
+         RAM pinned before it; this is host memory, not GPU memory: lower `count` or `size` of [[class]] '{class}' \
          (and `max_pinned` in [pool], which caps the sum), or free host RAM"
     )]
     Memory {
@@ -66,8 +66,45 @@ pub enum Error {
         pinned: u64,
         /// Bytes the configuration pins in total.
         total: u64,
+        /// Where the part that failed begins within the class's slab, in bytes.
+        offset: u64,
         /// The step that failed and its cause.
         source: MemoryError,
+    },
+
+    /// The opening was cancelled, or the pool was closed meanwhile. Everything was rolled back.
+    #[error(
+        "the opening was cancelled at class '{class}', with {pinned} of {total} bytes pinned; all of \
+         them are given back"
+    )]
+    OpenCancelled {
+        /// The class that was being made.
+        class: String,
+        /// Bytes this pool had pinned; they are unpinned again.
+        pinned: u64,
+        /// Bytes of the configuration.
+        total: u64,
+    },
+
+    /// Memory of the caller's own panicked while the pool was opened on a thread of its own.
+    #[error("memory of the caller's own panicked while it was reserved, populated or pinned")]
+    OpenPanicked,
+
+    /// The opening took longer than `open_timeout`. Everything was rolled back.
+    #[error(
+        "open_timeout of {timeout:?} was over at class '{class}', with {pinned} of {total} bytes pinned; \
+         all of them are given back: raise open_timeout in [pool], lower `count` or `size`, or see with \
+         `pinpool bench startup` what takes so long"
+    )]
+    OpenTimeout {
+        /// The class that was being made.
+        class: String,
+        /// The value of `open_timeout`.
+        timeout: Duration,
+        /// Bytes this pool had pinned; they are unpinned again.
+        pinned: u64,
+        /// Bytes of the configuration.
+        total: u64,
     },
 
     /// A call into the CUDA driver failed.
@@ -287,6 +324,8 @@ pub enum LeaseError {
     },
     /// The pool is closed.
     Closed,
+    /// The pool is opening, and this class is not there yet. Whoever waits for a lease waits for it, too.
+    NotReady,
     /// The pool belongs to the process that this one was forked from.
     Forked,
     /// The class can never give so many slots at once.
@@ -434,6 +473,10 @@ impl fmt::Display for LeaseError {
                 write!(f, "no slot within {waited:.1?}: {exhausted}; {}", exhausted.remedy.text(true))
             }
             Self::Closed => f.write_str("the pool is closed"),
+            Self::NotReady => f.write_str(
+                "the pool is still opening and this class is not ready: wait for the opening, or lease with \
+                 a call that waits",
+            ),
             Self::Forked => f.write_str(
                 "this process was forked from the pool's: open a pool of its own here, after the fork",
             ),

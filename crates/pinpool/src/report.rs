@@ -24,6 +24,22 @@ pub struct StartupReport {
     pub times: StartupTimes,
     /// Time of all steps together.
     pub total: Duration,
+    /// Classes that are smaller than configured, as `min_bytes` allows.
+    pub cut: Vec<CutClass>,
+}
+
+/// A class that is smaller than configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CutClass {
+    /// Its name.
+    pub class: ClassName,
+    /// Slots that it has.
+    pub slots: u32,
+    /// Slots that it was to have.
+    pub wanted: u32,
+    /// What went wrong with the rest.
+    pub reason: String,
 }
 
 /// What was still out when a close ended.

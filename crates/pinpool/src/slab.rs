@@ -1,20 +1,27 @@
 //! One pinned region cut into slots: it is obtained in steps, and whatever was obtained is undone in
 //! reverse when a step fails or the slab is dropped.
 
+mod course;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::config::Threads;
 use crate::foreign::tell;
 use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
 use crate::shared::Shared;
 use crate::sync::plain::{AtomicUsize, Ordering};
 
+pub(crate) use course::Course;
+
 /// The memory of one class.
 #[derive(Debug)]
 pub(crate) struct Slab {
     region: Region,
+    /// Bytes from the start that can be handed out: all, unless it was cut.
+    usable: usize,
     chunk_bytes: usize,
     /// The chunks pinned so far, in order.
     pinned: Vec<Pinned>,
@@ -31,11 +38,14 @@ pub(crate) struct SlabSize {
     pub(crate) chunk_bytes: usize,
 }
 
-/// Why a slab could not be made, and how many bytes the pool had pinned at that moment.
+/// Why a slab could not be made, or is smaller than planned.
 #[derive(Debug)]
 pub(crate) struct SlabFailure {
     pub(crate) error: MemoryError,
+    /// Bytes that the pool had pinned at that moment.
     pub(crate) pinned: u64,
+    /// Where in the slab it failed, in bytes from its start.
+    pub(crate) offset: usize,
 }
 
 // SAFETY: a slab only hands out addresses; access to the bytes is by slot, one owner each (I2).
@@ -56,21 +66,27 @@ pub struct StartupTimes {
 }
 
 impl Slab {
-    /// Reserves, populates and, with `pin`, pins. On failure nothing is left.
+    /// Reserves, populates and, with `pin`, pins. On failure nothing is left; but on a partial course
+    /// what came before the failure stays, with the reason.
     pub(crate) fn open(
         size: SlabSize,
         pin: bool,
         threads: Threads,
+        course: &Course,
         shared: &Arc<Shared>,
         times: &mut StartupTimes,
-    ) -> Result<Self, SlabFailure> {
+    ) -> Result<(Self, Option<SlabFailure>), SlabFailure> {
         // Read before the half-made slab is dropped and its share is gone.
-        let failure = |error| SlabFailure { error, pinned: shared.budget.used() };
+        let failure =
+            |offset| move |error| SlabFailure { error, pinned: shared.budget.used(), offset };
         let SlabSize { bytes, chunk_bytes } = size;
-        let start = timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure)?;
+        course.check(MemoryStep::Reserve, bytes).map_err(failure(0))?;
+        let start =
+            timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure(0))?;
         shared.slab_opened(bytes as u64);
         let mut slab = Self {
             region: Region { start, bytes },
+            usable: bytes,
             chunk_bytes,
             pinned: Vec::with_capacity(bytes.div_ceil(chunk_bytes)),
             locked: false,
@@ -78,12 +94,53 @@ impl Slab {
             shared: Arc::clone(shared),
         };
         // From here `slab`'s drop undoes what was done (I10).
-        timed(&mut times.populate, || populate(&*shared.memory, slab.region, threads))
-            .map_err(failure)?;
-        if pin {
-            timed(&mut times.pin, || slab.pin()).map_err(failure)?;
+        let populated =
+            timed(&mut times.populate, || populate(&*shared.memory, slab.region, threads, course));
+        let mut cut = None;
+        if let Err((error, done)) = populated {
+            cut = Some(slab.cut_at(done, error, course)?);
         }
-        Ok(slab)
+        if pin {
+            if let Err(error) = timed(&mut times.pin, || slab.pin(course)) {
+                cut = Some(slab.cut_at(slab.pinned.len() * chunk_bytes, error, course)?);
+            }
+            slab.settle_lock();
+        }
+        if cut.is_some() {
+            slab.forgo_rest();
+        }
+        Ok((slab, cut))
+    }
+
+    /// What failed at `offset` is the end of the slab, if there is anything before it and it may end there.
+    fn cut_at(
+        &mut self,
+        offset: usize,
+        error: MemoryError,
+        course: &Course,
+    ) -> Result<SlabFailure, SlabFailure> {
+        let stays = course.is_partial() && offset > 0 && !error.is_stop();
+        let failure = SlabFailure { error, pinned: self.shared.budget.used(), offset };
+        if !stays {
+            return Err(failure);
+        }
+        self.usable = offset;
+        Ok(failure)
+    }
+
+    /// Gives back the memory beyond what is usable.
+    fn forgo_rest(&self) {
+        let rest = self.region.bytes - self.usable;
+        // SAFETY: the part lies within the region.
+        let part = unsafe { self.region.part(self.usable, rest) };
+        // SAFETY: I1, it is the end of our region; chunks are pinned in order, and those that are lie
+        // before it.
+        unsafe { self.shared.memory.forgo(part) };
+    }
+
+    /// Bytes from the start that can be handed out.
+    pub(crate) fn usable_bytes(&self) -> usize {
+        self.usable
     }
 
     /// The first byte of a slot.
@@ -108,7 +165,8 @@ impl Slab {
         }
         let (bytes, pinned) = (self.region.bytes, self.shared.budget.used());
         let cause = MemoryCause::Other("a limit lets no more memory be locked");
-        Err(SlabFailure { error: MemoryError { step: MemoryStep::Pin, bytes, cause }, pinned })
+        let error = MemoryError { step: MemoryStep::Pin, bytes, cause };
+        Err(SlabFailure { error, pinned, offset: 0 })
     }
 
     /// Where the GPU sees the byte at `offset`.
@@ -117,14 +175,16 @@ impl Slab {
         Some(chunk.device_base? + (offset % self.chunk_bytes) as u64)
     }
 
-    fn pin(&mut self) -> Result<(), MemoryError> {
+    fn pin(&mut self, course: &Course) -> Result<(), MemoryError> {
         while let Some(chunk) = self.chunk(self.pinned.len()) {
+            course.check(MemoryStep::Pin, chunk.bytes)?;
             let bytes = chunk.bytes as u64;
             self.shared.budget.reserve(bytes).map_err(|full| MemoryError {
                 step: MemoryStep::Pin,
                 bytes: chunk.bytes,
                 cause: MemoryCause::Cap { used: full.used, cap: full.cap },
             })?;
+            let began = clock::now();
             // SAFETY: the chunk lies within our region and was not pinned before.
             match unsafe { self.shared.memory.pin(chunk) } {
                 Ok(pinned) => {
@@ -132,6 +192,7 @@ impl Slab {
                         self.shared.budget.release(bytes);
                     }
                     self.pinned.push(pinned);
+                    course.pinned(chunk.bytes, clock::elapsed(began));
                 }
                 Err(error) => {
                     self.shared.budget.release(bytes);
@@ -143,12 +204,16 @@ impl Slab {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// All that is pinned is locked, or nothing stays so: half a slab locked is of no use to anybody and only
+    /// takes from the limit.
+    fn settle_lock(&mut self) {
         self.locked = self.pinned.iter().all(|pinned| pinned.locked);
         if !self.locked {
-            // Half a slab locked is of no use to anybody and only takes from the limit.
             self.unpin();
         }
-        Ok(())
     }
 
     /// Unpins every pinned chunk in reverse and counts the bytes that could not be.
@@ -177,8 +242,8 @@ impl Slab {
     /// The chunk with this number, if there is one.
     fn chunk(&self, number: usize) -> Option<Region> {
         let offset = number.checked_mul(self.chunk_bytes)?;
-        let rest = self.region.bytes.checked_sub(offset).filter(|rest| *rest > 0)?;
-        // SAFETY: offset and length were checked against the region.
+        let rest = self.usable.checked_sub(offset).filter(|rest| *rest > 0)?;
+        // SAFETY: offset and length were checked against what is usable of the region.
         Some(unsafe { self.region.part(offset, rest.min(self.chunk_bytes)) })
     }
 }
@@ -199,26 +264,53 @@ impl Drop for Slab {
 }
 
 /// Backs the region with memory from several threads. A thread that cannot be started is no
-/// failure: the others, the caller first, take its share.
-fn populate(memory: &dyn PageLock, region: Region, threads: Threads) -> Result<(), MemoryError> {
+/// failure: the others, the caller first, take its share. A failure tells up to where all is backed.
+fn populate(
+    memory: &dyn PageLock,
+    region: Region,
+    threads: Threads,
+    course: &Course,
+) -> Result<(), (MemoryError, usize)> {
     let pieces = region.bytes.div_ceil(PIECE_BYTES);
-    let next = AtomicUsize::new(0);
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(pieces));
+    course.backs();
+    let back = |piece: usize| {
+        let offset = piece * PIECE_BYTES;
+        // SAFETY: the piece lies within the region.
+        let part = unsafe { region.part(offset, PIECE_BYTES.min(region.bytes - offset)) };
+        course.check(MemoryStep::Populate, part.bytes)?;
+        // SAFETY: the region was reserved by this memory, and nobody uses it yet.
+        unsafe { memory.populate(part) }?;
+        course.backed(part.bytes);
+        Ok(())
+    };
     let work = || {
         loop {
             let piece = next.fetch_add(1, Ordering::Relaxed);
-            if piece >= pieces {
+            // Nobody needs what lies behind one that failed.
+            if piece >= failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let offset = piece * PIECE_BYTES;
-            // SAFETY: the piece lies within the region.
-            let part = unsafe { region.part(offset, PIECE_BYTES.min(region.bytes - offset)) };
-            // SAFETY: the region was reserved by this memory, and nobody uses it yet.
-            unsafe { memory.populate(part) }?;
+            back(piece).inspect_err(|_| {
+                failed.fetch_min(piece, Ordering::Relaxed);
+            })?;
         }
     };
-    let work = &work;
+    let result = on_threads(thread_count(region.bytes, threads).min(pieces), region.bytes, &work);
+    course.is_backed();
+    // Whoever began a piece before that one ended it. Without such a piece nothing is known.
+    let first = failed.load(Ordering::Relaxed);
+    result.map_err(|error| (error, if first < pieces { first * PIECE_BYTES } else { 0 }))
+}
+
+/// Runs `work` on the calling thread and on others beside it.
+fn on_threads(
+    count: usize,
+    bytes: usize,
+    work: &(impl Fn() -> Result<(), MemoryError> + Sync),
+) -> Result<(), MemoryError> {
     std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..thread_count(region.bytes, threads).min(pieces))
+        let helpers: Vec<_> = (1..count)
             .map_while(|_| {
                 let named = std::thread::Builder::new().name("pinpool-prefault".into());
                 named.spawn_scoped(scope, work).ok()
@@ -228,7 +320,7 @@ fn populate(memory: &dyn PageLock, region: Region, threads: Threads) -> Result<(
         for helper in helpers {
             result = result.and(helper.join().unwrap_or(Err(MemoryError {
                 step: MemoryStep::Populate,
-                bytes: region.bytes,
+                bytes,
                 cause: MemoryCause::Other("a prefault thread panicked"),
             })));
         }

@@ -66,6 +66,11 @@ unsafe impl<M: PageLock> PageLock for Counted<M> {
         result
     }
 
+    unsafe fn forgo(&self, part: Region) {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.forgo(part) };
+    }
+
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         self.ledger.releasing(region);
         // SAFETY: the caller's duty is the same.

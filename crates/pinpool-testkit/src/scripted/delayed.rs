@@ -63,6 +63,11 @@ unsafe impl<M: PageLock> PageLock for Delayed<M> {
         unsafe { self.inner.unpin(chunk) }
     }
 
+    unsafe fn forgo(&self, part: Region) {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.forgo(part) };
+    }
+
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         self.sleep(MemoryStep::Release);
         // SAFETY: the caller's duty is the same.

@@ -128,6 +128,11 @@ unsafe impl<M: PageLock> PageLock for Faulty<M> {
         unsafe { self.inner.unpin(chunk) }
     }
 
+    unsafe fn forgo(&self, part: Region) {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.forgo(part) };
+    }
+
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         self.log.check(MemoryStep::Release, region.bytes)?;
         // SAFETY: the caller's duty is the same.

@@ -76,6 +76,11 @@ unsafe impl<M: PageLock> PageLock for Limited<M> {
         Ok(())
     }
 
+    unsafe fn forgo(&self, part: Region) {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.forgo(part) };
+    }
+
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         // SAFETY: the caller's duty is the same.
         unsafe { self.inner.release(region) }

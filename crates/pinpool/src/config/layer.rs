@@ -17,6 +17,9 @@ pub(crate) struct Layer {
     pub(crate) lock: Option<LockMode>,
     pub(crate) prefault_threads: Option<Threads>,
     pub(crate) pin_chunk: Option<u64>,
+    pub(crate) pin_pause: Option<Duration>,
+    pub(crate) open_timeout: Option<Duration>,
+    pub(crate) min_bytes: Option<u64>,
     pub(crate) fork: Option<ForkPolicy>,
     pub(crate) track_holders: Option<bool>,
     pub(crate) leak_after: Option<Duration>,
@@ -45,13 +48,16 @@ pub(crate) struct ClassLayer {
 }
 
 /// The keys of `[pool]`.
-pub(super) const POOL_KEYS: [&str; 10] = [
+pub(super) const POOL_KEYS: [&str; 13] = [
     "backend",
     "device",
     "max_pinned",
     "lock",
     "prefault_threads",
     "pin_chunk",
+    "pin_pause",
+    "open_timeout",
+    "min_bytes",
     "fork",
     "track_holders",
     "leak_after",
@@ -88,6 +94,9 @@ impl Layer {
             "lock" => self.lock = Some(value::lock(raw)?),
             "prefault_threads" => self.prefault_threads = Some(value::threads(raw)?),
             "pin_chunk" => self.pin_chunk = Some(at_least_one(value::bytes(raw)?)?),
+            "pin_pause" => self.pin_pause = Some(value::pause(raw)?),
+            "open_timeout" => self.open_timeout = Some(value::duration(raw)?),
+            "min_bytes" => self.min_bytes = Some(at_least_one(value::bytes(raw)?)?),
             "fork" => self.fork = Some(value::fork(raw)?),
             "track_holders" => self.track_holders = Some(value::boolean(raw)?),
             "leak_after" => self.leak_after = Some(value::duration(raw)?),
@@ -105,6 +114,9 @@ impl Layer {
         take(&mut self.lock, over.lock);
         take(&mut self.prefault_threads, over.prefault_threads);
         take(&mut self.pin_chunk, over.pin_chunk);
+        take(&mut self.pin_pause, over.pin_pause);
+        take(&mut self.open_timeout, over.open_timeout);
+        take(&mut self.min_bytes, over.min_bytes);
         take(&mut self.fork, over.fork);
         take(&mut self.track_holders, over.track_holders);
         take(&mut self.leak_after, over.leak_after);
@@ -140,6 +152,9 @@ impl Layer {
             ("lock", self.lock.is_some()),
             ("prefault_threads", self.prefault_threads.is_some()),
             ("pin_chunk", self.pin_chunk.is_some()),
+            ("pin_pause", self.pin_pause.is_some()),
+            ("open_timeout", self.open_timeout.is_some()),
+            ("min_bytes", self.min_bytes.is_some()),
             ("fork", self.fork.is_some()),
             ("track_holders", self.track_holders.is_some()),
             ("leak_after", self.leak_after.is_some()),
@@ -160,6 +175,9 @@ impl Layer {
             lock: self.lock.unwrap_or(defaults.lock),
             prefault_threads: self.prefault_threads.unwrap_or(defaults.prefault_threads),
             pin_chunk: self.pin_chunk.unwrap_or(defaults.pin_chunk),
+            pin_pause: self.pin_pause.unwrap_or(defaults.pin_pause),
+            open_timeout: self.open_timeout,
+            min_bytes: self.min_bytes,
             fork: self.fork.unwrap_or(defaults.fork),
             track_holders: track_holders || self.leak_after.is_some(),
             leak_after: self.leak_after,
@@ -354,7 +372,7 @@ mod tests {
             "on_empty" => "grow",
             "scrub" => "zero",
             "track_holders" | "debug_checks" => "true",
-            "leak_after" | "idle_after" => "5s",
+            "leak_after" | "idle_after" | "pin_pause" | "open_timeout" => "5s",
             _ => "1",
         })
     }

@@ -150,6 +150,15 @@ fn parse_duration(text: &str, examples: &str) -> Value<Duration> {
     Ok(duration)
 }
 
+/// A duration, or `off` for none.
+pub(super) fn pause(raw: Raw<'_>) -> Value<Duration> {
+    if let Raw::Text("off") = raw {
+        return Ok(Duration::ZERO);
+    }
+    duration(raw)
+        .map_err(|wrong| BadValue { problem: format!("{} or \"off\"", wrong.problem), ..wrong })
+}
+
 /// `auto` or a number of threads.
 pub(super) fn threads(raw: Raw<'_>) -> Value<Threads> {
     if let Raw::Text("auto") = raw {

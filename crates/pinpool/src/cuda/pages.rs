@@ -185,6 +185,13 @@ unsafe impl PageLock for CudaPages {
         if self.register { self.unregister(chunk) } else { Ok(()) }
     }
 
+    unsafe fn forgo(&self, part: Region) {
+        if self.register {
+            // SAFETY: the caller's duty is the same.
+            unsafe { mapping::forgo(part) };
+        }
+    }
+
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         // It may still be registered: the system takes both back.
         let Some(_inside) = exit::enter() else { return Ok(()) };

@@ -98,6 +98,18 @@ pub(crate) unsafe fn populate(part: Region) -> Result<(), MemoryError> {
     }
 }
 
+/// Gives the memory of `part` back and keeps its addresses. If it fails, the memory is given back with them.
+///
+/// # Safety
+///
+/// `part` is mapped, page-aligned, not locked and used by nobody.
+pub(crate) unsafe fn forgo(part: Region) {
+    // SAFETY: the caller's duty; a page that is touched again is zero.
+    let _ = unsafe {
+        rustix::mm::madvise(part.start.as_ptr().cast(), part.bytes, Advice::LinuxDontNeed)
+    };
+}
+
 /// Unmaps a region and its guards.
 ///
 /// # Safety

@@ -90,6 +90,11 @@ unsafe impl PageLock for Mlock {
             .map_err(|error| MemoryError::os(MemoryStep::Unpin, chunk.bytes, error))
     }
 
+    unsafe fn forgo(&self, part: Region) {
+        // SAFETY: the caller's duty is the same.
+        unsafe { mapping::forgo(part) };
+    }
+
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         // SAFETY: the caller's duty is the same.
         unsafe { mapping::release(region, self.options) }

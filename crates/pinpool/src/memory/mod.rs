@@ -15,6 +15,7 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// Reserves, populates, pins and gives back whole regions of host memory.
 ///
@@ -78,6 +79,16 @@ pub unsafe trait PageLock: Send + Sync + fmt::Debug {
     ///
     /// `chunk` is exactly one that `pin` took, and no device uses it any more.
     unsafe fn unpin(&self, chunk: Region) -> Result<(), MemoryError>;
+
+    /// Gives the memory of `part` back to the system, whose address space stays reserved: the slab turned
+    /// out smaller than planned. The default keeps it.
+    ///
+    /// # Safety
+    ///
+    /// `part` is the end of a reserved region, nothing of it is pinned, nobody uses it.
+    unsafe fn forgo(&self, part: Region) {
+        let _ = part;
+    }
 
     /// Gives a reserved region back.
     ///
@@ -214,6 +225,11 @@ impl MemoryError {
         Self { step, bytes, cause: MemoryCause::Os(code) }
     }
 
+    /// True when the opening was to end here: nothing is wrong with the memory.
+    pub(crate) fn is_stop(&self) -> bool {
+        matches!(self.cause, MemoryCause::Cancelled | MemoryCause::TimedOut(_))
+    }
+
     /// True when a locking limit explains the failure.
     pub(crate) fn is_lock_limit(&self) -> bool {
         let refused = [libc::ENOMEM, libc::EPERM, libc::EAGAIN];
@@ -267,6 +283,10 @@ pub enum MemoryCause {
         /// The most it may pin.
         cap: u64,
     },
+    /// The opening was cancelled.
+    Cancelled,
+    /// The opening took longer than `open_timeout`, which is this.
+    TimedOut(Duration),
     /// A reason from outside.
     Other(&'static str),
 }
@@ -277,6 +297,8 @@ impl fmt::Display for MemoryCause {
             Self::Os(code) => write!(f, "{}", io::Error::from_raw_os_error(*code)),
             Self::Driver(name) => write!(f, "the CUDA driver says {name}"),
             Self::Cap { used, cap } => write!(f, "max_pinned is {cap} bytes and {used} are in use"),
+            Self::Cancelled => f.write_str("the opening was cancelled"),
+            Self::TimedOut(after) => write!(f, "open_timeout of {after:?} is over"),
             Self::Other(reason) => f.write_str(reason),
         }
     }

@@ -79,6 +79,10 @@ impl Plan {
                 .help("raise max_pinned in [pool], or lower count or size of a [[class]]")
                 .into());
         }
+        if let Some(least) = config.min_bytes.filter(|least| *least > total_bytes) {
+            let problem = format!("min_bytes is {least}, but the classes have {total_bytes} bytes");
+            return Err(effective(problem).help("lower min_bytes in [pool], or remove it").into());
+        }
         check_growth(&config, &classes, total_bytes)?;
         Ok(Self { config, classes, total_bytes, pinned_bytes, notes })
     }
@@ -120,8 +124,15 @@ fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
     if config.pin_chunk == 0 {
         return refuse("pin_chunk", 0, "use at least 1 byte".into());
     }
-    if let Some(wrong) = config.leak_after.filter(|held| !is_possible(*held)) {
-        return Err(effective(format!("leak_after is {wrong:?}")).help(durations()));
+    let possible = [("leak_after", config.leak_after), ("open_timeout", config.open_timeout)];
+    for (key, value) in possible {
+        if let Some(wrong) = value.filter(|value| !is_possible(*value)) {
+            return Err(effective(format!("{key} is {wrong:?}")).help(durations()));
+        }
+    }
+    if config.pin_pause > DURATION_MAX {
+        let problem = format!("pin_pause is {:?}", config.pin_pause);
+        return Err(effective(problem).help(format!("use at most {DURATION_MAX_TEXT}")));
     }
     if config.debug_checks && !cfg!(feature = "debug-checks") {
         let problem = "debug_checks is true, but this build of pinpool has no such checks";

@@ -86,7 +86,10 @@ fn a_key_at_the_wrong_level_is_refused_with_the_level_it_belongs_to() {
         );
     }
     let first = ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
-    for key in first.into_iter().chain(["fork", "track_holders", "leak_after", "debug_checks"]) {
+    let more = ["pin_pause", "open_timeout", "min_bytes"];
+    for key in
+        first.into_iter().chain(more).chain(["fork", "track_holders", "leak_after", "debug_checks"])
+    {
         assert_refused(
             &format!("{CLASS}{key} = 1\n"),
             5,
