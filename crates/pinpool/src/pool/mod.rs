@@ -16,11 +16,11 @@ use crate::error::Error;
 use crate::foreign::tell;
 use crate::keeper::Keeper;
 use crate::memory::limits::locked_now;
-use crate::memory::{BackendKind, Memlock, PageLock};
+use crate::memory::{BackendKind, Memlock, MemoryCause, PageLock};
 use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
 use crate::reclaim::Stuck;
-use crate::report::{CloseReport, Holder, StartupReport, StuckSlot};
+use crate::report::{CloseReport, Holder, SlabReport, StartupReport, StuckSlot};
 use crate::shared::Shared;
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Slab, SlabFailure, SlabSize, StartupTimes};
@@ -76,7 +76,7 @@ impl Pool {
     ) -> Result<Self, Error> {
         let began = clock::now();
         let chosen = match memory {
-            Some(memory) => backend::Chosen { memory, reason: "given by the caller".into() },
+            Some(memory) => backend::Chosen::given(memory),
             None => backend::choose(&plan.config)?,
         };
         let home = Home::here().map_err(Error::Mark)?;
@@ -111,6 +111,8 @@ impl Pool {
             backend: shared.memory.kind(),
             reason: chosen.reason,
             pinned,
+            slabs: SlabReport::of_all(&plan.classes, &slabs),
+            notes: chosen.notes,
             times,
             total: clock::elapsed(began),
         };
@@ -396,6 +398,10 @@ fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared
         let source = Box::new(source);
         return Error::MemlockLimit { needed, already: pinned, elsewhere, soft, hard, source };
     }
+    if let MemoryCause::NotHuge { .. } = source.cause {
+        let slabs = plan.classes.iter().map(|class| class.slab_bytes as u64);
+        return Error::not_huge(class.name.clone(), slabs, source);
+    }
     Error::Memory { class: class.name.clone(), pinned, total: plan.total_bytes, source }
 }
 
@@ -405,12 +411,16 @@ fn announce(plan: &Plan, startup: &StartupReport) {
         reason = startup.reason,
         bytes = plan.total_bytes,
         pinned = startup.pinned,
+        slabs = startup.slabs_line(),
         config = ?plan.config,
         elapsed = ?startup.total,
         "pool open"
     );
     for note in &plan.notes {
         tell!(info, note, "rounded");
+    }
+    for note in &startup.notes {
+        tell!(warn, note, "not as asked for");
     }
     if !startup.pinned && plan.pinned_bytes > 0 {
         tell!(
