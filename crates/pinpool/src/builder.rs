@@ -11,7 +11,7 @@ use crate::config::layer::{ClassLayer, Layer};
 use crate::config::{BackendChoice, ClassConfig, PoolConfig, Threads, env};
 use crate::error::{ConfigError, Error, Origin};
 use crate::foreign::tell;
-use crate::memory::{ForkPolicy, LockMode, PageLock};
+use crate::memory::{ForkPolicy, HugePages, LockMode, Numa, PageLock};
 use crate::plan::Plan;
 use crate::pool::{OpenProgress, Opening, Pool};
 
@@ -135,6 +135,18 @@ impl PoolBuilder {
     /// Whether host memory is locked.
     pub fn lock(mut self, lock: LockMode) -> Self {
         self.layer.lock = Some(lock);
+        self
+    }
+
+    /// Whether slabs lie on huge pages.
+    pub fn huge_pages(mut self, huge: HugePages) -> Self {
+        self.layer.huge_pages = Some(huge);
+        self
+    }
+
+    /// On which NUMA node slabs lie.
+    pub fn numa(mut self, numa: Numa) -> Self {
+        self.layer.numa = Some(numa);
         self
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::FenceError;
+use crate::memory::huge::Supply;
 use crate::memory::{BackendKind, MemoryError};
 use crate::size_class::ClassId;
 use crate::tag::Tag;
@@ -51,6 +52,28 @@ pub enum Error {
         hard: Option<u64>,
         /// The system's answer.
         source: Box<MemoryError>,
+    },
+
+    /// Huge pages are required and could not be had. Everything was rolled back.
+    #[error(
+        "class '{class}': {source}; {}set /sys/kernel/mm/transparent_hugepage/enabled to madvise (it \
+         is '{transparent}'), or set huge_pages = \"try\" in [pool]",
+        Reserve { needed: *.needed, free: *.free, page_bytes: *.page_bytes }
+    )]
+    HugePages {
+        /// The class whose slab was being made.
+        class: String,
+        /// Reserved huge pages that the pool needs for all its slabs.
+        needed: u64,
+        /// Reserved huge pages that are free.
+        free: u64,
+        /// Bytes of a reserved huge page; 0 where the system has none.
+        page_bytes: usize,
+        /// Who gets transparent huge pages: `always`, `madvise`, `never`, or nothing if the system does
+        /// not tell.
+        transparent: String,
+        /// The step that failed and its cause.
+        source: MemoryError,
     },
 
     /// Host memory could not be obtained or pinned. Everything was rolled back.
@@ -188,8 +211,23 @@ impl Error {
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
-            Self::Config(_) | Self::BackendUnavailable { .. } | Self::MemlockLimit { .. }
+            Self::Config(_)
+                | Self::BackendUnavailable { .. }
+                | Self::MemlockLimit { .. }
+                | Self::HugePages { .. }
         )
+    }
+
+    /// Why `class` has no huge pages, and what a pool with such slabs needs.
+    pub(crate) fn not_huge(
+        class: String,
+        slabs: impl Iterator<Item = u64>,
+        source: MemoryError,
+    ) -> Self {
+        let supply = Supply::read();
+        let needed = slabs.map(|bytes| supply.pages_for(bytes)).sum();
+        let Supply { page_bytes, free, transparent, .. } = supply;
+        Self::HugePages { class, needed, free, page_bytes, transparent, source }
     }
 }
 
@@ -599,6 +637,27 @@ impl fmt::Display for Limit {
             Some(bytes) => write!(f, "{bytes} bytes"),
             None => f.write_str("unlimited"),
         }
+    }
+}
+
+/// What to reserve, where huge pages can be.
+struct Reserve {
+    needed: u64,
+    free: u64,
+    page_bytes: usize,
+}
+
+impl fmt::Display for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { needed, free, page_bytes } = self;
+        if *page_bytes == 0 {
+            return Ok(());
+        }
+        write!(
+            f,
+            "reserve {needed} huge pages of {page_bytes} bytes ({free} are free) with `sysctl \
+             vm.nr_hugepages`, which need fork = \"deny\", no debug_checks and Linux 5.14; or "
+        )
     }
 }
 

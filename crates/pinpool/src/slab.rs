@@ -2,6 +2,8 @@
 //! reverse when a step fails or the slab is dropped.
 
 mod course;
+mod obtain;
+mod populate;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,9 +12,8 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::config::Threads;
 use crate::foreign::tell;
-use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, Obtained, Pinned, Region};
 use crate::shared::Shared;
-use crate::sync::plain::{AtomicUsize, Ordering};
 
 pub(crate) use course::Course;
 
@@ -22,6 +23,9 @@ pub(crate) struct Slab {
     region: Region,
     /// Bytes from the start that can be handed out: all, unless it was cut.
     usable: usize,
+    /// The region as it was reserved: what is behind its end nobody uses.
+    mapped: Region,
+    obtained: Obtained,
     chunk_bytes: usize,
     /// The chunks pinned so far, in order.
     pinned: Vec<Pinned>,
@@ -80,13 +84,13 @@ impl Slab {
         let failure =
             |offset| move |error| SlabFailure { error, pinned: shared.budget.used(), offset };
         let SlabSize { bytes, chunk_bytes } = size;
-        course.check(MemoryStep::Reserve, bytes).map_err(failure(0))?;
-        let start =
-            timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure(0))?;
-        shared.slab_opened(bytes as u64);
+        let backed = obtain::obtain(bytes, threads, course, shared, times).map_err(failure(0))?;
+        let usable = backed.cut.as_ref().map_or(bytes, |(_, done)| bytes.min(*done));
         let mut slab = Self {
-            region: Region { start, bytes },
-            usable: bytes,
+            region: Region { start: backed.region.start, bytes },
+            mapped: backed.region,
+            obtained: backed.obtained,
+            usable,
             chunk_bytes,
             pinned: Vec::with_capacity(bytes.div_ceil(chunk_bytes)),
             locked: false,
@@ -94,12 +98,7 @@ impl Slab {
             shared: Arc::clone(shared),
         };
         // From here `slab`'s drop undoes what was done (I10).
-        let populated =
-            timed(&mut times.populate, || populate(&*shared.memory, slab.region, threads, course));
-        let mut cut = None;
-        if let Err((error, done)) = populated {
-            cut = Some(slab.cut_at(done, error, course)?);
-        }
+        let mut cut = backed.cut.map(|(error, done)| failure(done)(error));
         if pin {
             if let Err(error) = timed(&mut times.pin, || slab.pin(course)) {
                 cut = Some(slab.cut_at(slab.pinned.len() * chunk_bytes, error, course)?);
@@ -119,7 +118,7 @@ impl Slab {
         error: MemoryError,
         course: &Course,
     ) -> Result<SlabFailure, SlabFailure> {
-        let stays = course.is_partial() && offset > 0 && !error.is_stop();
+        let stays = course.may_end_at(offset, &error);
         let failure = SlabFailure { error, pinned: self.shared.budget.used(), offset };
         if !stays {
             return Err(failure);
@@ -130,9 +129,9 @@ impl Slab {
 
     /// Gives back the memory beyond what is usable.
     fn forgo_rest(&self) {
-        let rest = self.region.bytes - self.usable;
+        let rest = self.mapped.bytes - self.usable;
         // SAFETY: the part lies within the region.
-        let part = unsafe { self.region.part(self.usable, rest) };
+        let part = unsafe { self.mapped.part(self.usable, rest) };
         // SAFETY: I1, it is the end of our region; chunks are pinned in order, and those that are lie
         // before it.
         unsafe { self.shared.memory.forgo(part) };
@@ -146,6 +145,16 @@ impl Slab {
     /// The first byte of a slot.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.region.start
+    }
+
+    /// Bytes that are mapped for it.
+    pub(crate) fn mapped_bytes(&self) -> usize {
+        self.mapped.bytes
+    }
+
+    /// What it really lies on.
+    pub(crate) fn obtained(&self) -> Obtained {
+        self.obtained
     }
 
     /// The pool's common ground.
@@ -254,87 +263,12 @@ impl Drop for Slab {
         // What a device or the kernel still holds must not be unmapped under it (I6).
         if self.stuck == 0 {
             // SAFETY: the region is ours, nothing of it is pinned, and no slot is out.
-            if let Err(error) = unsafe { self.shared.memory.release(self.region) } {
-                self.stuck = self.region.bytes as u64;
+            if let Err(error) = unsafe { self.shared.memory.release(self.mapped) } {
+                self.stuck = self.mapped.bytes as u64;
                 tell!(error, %error, "memory stays mapped");
             }
         }
-        self.shared.slab_closed(self.region.bytes as u64, self.stuck);
-    }
-}
-
-/// Backs the region with memory from several threads. A thread that cannot be started is no
-/// failure: the others, the caller first, take its share. A failure tells up to where all is backed.
-fn populate(
-    memory: &dyn PageLock,
-    region: Region,
-    threads: Threads,
-    course: &Course,
-) -> Result<(), (MemoryError, usize)> {
-    let pieces = region.bytes.div_ceil(PIECE_BYTES);
-    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(pieces));
-    course.backs();
-    let back = |piece: usize| {
-        let offset = piece * PIECE_BYTES;
-        // SAFETY: the piece lies within the region.
-        let part = unsafe { region.part(offset, PIECE_BYTES.min(region.bytes - offset)) };
-        course.check(MemoryStep::Populate, part.bytes)?;
-        // SAFETY: the region was reserved by this memory, and nobody uses it yet.
-        unsafe { memory.populate(part) }?;
-        course.backed(part.bytes);
-        Ok(())
-    };
-    let work = || {
-        loop {
-            let piece = next.fetch_add(1, Ordering::Relaxed);
-            // Nobody needs what lies behind one that failed.
-            if piece >= failed.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            back(piece).inspect_err(|_| {
-                failed.fetch_min(piece, Ordering::Relaxed);
-            })?;
-        }
-    };
-    let result = on_threads(thread_count(region.bytes, threads).min(pieces), region.bytes, &work);
-    course.is_backed();
-    // Whoever began a piece before that one ended it. Without such a piece nothing is known.
-    let first = failed.load(Ordering::Relaxed);
-    result.map_err(|error| (error, if first < pieces { first * PIECE_BYTES } else { 0 }))
-}
-
-/// Runs `work` on the calling thread and on others beside it.
-fn on_threads(
-    count: usize,
-    bytes: usize,
-    work: &(impl Fn() -> Result<(), MemoryError> + Sync),
-) -> Result<(), MemoryError> {
-    std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..count)
-            .map_while(|_| {
-                let named = std::thread::Builder::new().name("pinpool-prefault".into());
-                named.spawn_scoped(scope, work).ok()
-            })
-            .collect();
-        let mut result = work();
-        for helper in helpers {
-            result = result.and(helper.join().unwrap_or(Err(MemoryError {
-                step: MemoryStep::Populate,
-                bytes,
-                cause: MemoryCause::Other("a prefault thread panicked"),
-            })));
-        }
-        result
-    })
-}
-
-fn thread_count(bytes: usize, threads: Threads) -> usize {
-    match threads {
-        Threads::Count(count) => count,
-        Threads::Auto => {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            bytes.div_ceil(BYTES_PER_THREAD).min(processors).min(AUTO_THREADS_MAX)
-        }
+        self.shared.slab_closed(self.mapped.bytes as u64, self.stuck);
     }
 }
 
@@ -344,10 +278,3 @@ fn timed<T>(total: &mut Duration, step: impl FnOnce() -> T) -> T {
     *total += start.elapsed();
     result
 }
-
-/// Small enough to share out evenly, large enough that the counter between threads is idle.
-const PIECE_BYTES: usize = 16 << 20;
-/// Below this a second thread costs more than it saves.
-const BYTES_PER_THREAD: usize = 64 << 20;
-/// More threads gain nothing: the memory is the limit.
-const AUTO_THREADS_MAX: usize = 16;

@@ -6,7 +6,7 @@ use super::Threads;
 use super::value::{self, BadValue, Raw};
 use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, OnEmpty, PoolConfig, SPILL_MAX, Scrub};
 use crate::free_list::SLOTS_MAX;
-use crate::memory::{ForkPolicy, LockMode};
+use crate::memory::{ForkPolicy, HugePages, LockMode, Numa};
 
 /// The options that one source sets.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +15,8 @@ pub(crate) struct Layer {
     pub(crate) device: Option<u32>,
     pub(crate) max_pinned: Option<u64>,
     pub(crate) lock: Option<LockMode>,
+    pub(crate) huge_pages: Option<HugePages>,
+    pub(crate) numa: Option<Numa>,
     pub(crate) prefault_threads: Option<Threads>,
     pub(crate) pin_chunk: Option<u64>,
     pub(crate) pin_pause: Option<Duration>,
@@ -48,11 +50,13 @@ pub(crate) struct ClassLayer {
 }
 
 /// The keys of `[pool]`.
-pub(super) const POOL_KEYS: [&str; 13] = [
+pub(super) const POOL_KEYS: [&str; 15] = [
     "backend",
     "device",
     "max_pinned",
     "lock",
+    "huge_pages",
+    "numa",
     "prefault_threads",
     "pin_chunk",
     "pin_pause",
@@ -92,6 +96,8 @@ impl Layer {
             }
             "max_pinned" => self.max_pinned = Some(at_least_one(value::bytes(raw)?)?),
             "lock" => self.lock = Some(value::lock(raw)?),
+            "huge_pages" => self.huge_pages = Some(value::huge_pages(raw)?),
+            "numa" => self.numa = Some(value::numa(raw)?),
             "prefault_threads" => self.prefault_threads = Some(value::threads(raw)?),
             "pin_chunk" => self.pin_chunk = Some(at_least_one(value::bytes(raw)?)?),
             "pin_pause" => self.pin_pause = Some(value::pause(raw)?),
@@ -112,6 +118,8 @@ impl Layer {
         take(&mut self.device, over.device);
         take(&mut self.max_pinned, over.max_pinned);
         take(&mut self.lock, over.lock);
+        take(&mut self.huge_pages, over.huge_pages);
+        take(&mut self.numa, over.numa);
         take(&mut self.prefault_threads, over.prefault_threads);
         take(&mut self.pin_chunk, over.pin_chunk);
         take(&mut self.pin_pause, over.pin_pause);
@@ -150,6 +158,8 @@ impl Layer {
             ("device", self.device.is_some()),
             ("max_pinned", self.max_pinned.is_some()),
             ("lock", self.lock.is_some()),
+            ("huge_pages", self.huge_pages.is_some()),
+            ("numa", self.numa.is_some()),
             ("prefault_threads", self.prefault_threads.is_some()),
             ("pin_chunk", self.pin_chunk.is_some()),
             ("pin_pause", self.pin_pause.is_some()),
@@ -173,6 +183,8 @@ impl Layer {
             device: self.device.unwrap_or(defaults.device),
             max_pinned: self.max_pinned,
             lock: self.lock.unwrap_or(defaults.lock),
+            huge_pages: self.huge_pages.unwrap_or(defaults.huge_pages),
+            numa: self.numa.unwrap_or(defaults.numa),
             prefault_threads: self.prefault_threads.unwrap_or(defaults.prefault_threads),
             pin_chunk: self.pin_chunk.unwrap_or(defaults.pin_chunk),
             pin_pause: self.pin_pause.unwrap_or(defaults.pin_pause),
@@ -369,6 +381,7 @@ mod tests {
             "backend" => "host",
             "lock" => "off",
             "fork" => "deny",
+            "huge_pages" => "off",
             "on_empty" => "grow",
             "scrub" => "zero",
             "track_holders" | "debug_checks" => "true",

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use class::{ALIGN_DEFAULT, ClassConfig, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT};
 pub use class::{OnEmpty, SPILL_MAX, Scrub};
 
-use crate::memory::{ForkPolicy, LockMode};
+use crate::memory::{ForkPolicy, HugePages, LockMode, Numa};
 
 /// An effective configuration: every option with the value that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,10 @@ pub struct PoolConfig {
     pub max_pinned: Option<u64>,
     /// Whether host memory is locked in RAM. Default: [`LockMode::Require`].
     pub lock: LockMode,
+    /// Whether slabs lie on huge pages. Default: [`HugePages::Try`].
+    pub huge_pages: HugePages,
+    /// On which NUMA node slabs lie. Default: [`Numa::Auto`].
+    pub numa: Numa,
     /// Threads that touch the memory at start-up. Default: [`Threads::Auto`].
     pub prefault_threads: Threads,
     /// Bytes pinned by one system or driver call. Default: [`PIN_CHUNK_DEFAULT`].
@@ -98,6 +102,8 @@ impl Default for PoolConfig {
             device: 0,
             max_pinned: None,
             lock: LockMode::default(),
+            huge_pages: HugePages::default(),
+            numa: Numa::default(),
             prefault_threads: Threads::default(),
             pin_chunk: PIN_CHUNK_DEFAULT,
             pin_pause: PIN_PAUSE_DEFAULT,

@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 
 use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, Scrub, THREADS_MAX, Threads};
 use crate::frame::FrameSpec;
-use crate::memory::{ForkPolicy, LockMode};
+use crate::memory::{ForkPolicy, HugePages, LockMode, Numa};
 
 /// A value as the user wrote it.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +92,25 @@ pub(super) fn lock(raw: Raw<'_>) -> Value<LockMode> {
             &["require", "try", "off"],
         ),
     }
+}
+
+/// Whether slabs lie on huge pages.
+pub(super) fn huge_pages(raw: Raw<'_>) -> Value<HugePages> {
+    choice(raw, &[HugePages::Off, HugePages::Try, HugePages::Require], &["off", "try", "require"])
+}
+
+/// `auto`, `off` or the number of a node.
+pub(super) fn numa(raw: Raw<'_>) -> Value<Numa> {
+    match raw {
+        Raw::Text("auto") => return Ok(Numa::Auto),
+        Raw::Text("off") => return Ok(Numa::Off),
+        _ => {}
+    }
+    let node = number(raw, 0, u64::from(NODE_MAX)).map_err(|wrong| BadValue {
+        problem: format!("{}, \"auto\" or \"off\"", wrong.problem),
+        ..wrong
+    })?;
+    Ok(Numa::Node(u32::try_from(node).unwrap_or(NODE_MAX)))
 }
 
 /// What a forked child gets.
@@ -209,6 +228,9 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         .checked_mul(factor.as_u64())
         .ok_or_else(|| format!("'{text}' exceeds {} bytes", u64::MAX))
 }
+
+/// No kernel is built for more nodes than 1024.
+const NODE_MAX: u32 = 1023;
 
 fn units() -> String {
     format!("use {}, or nothing for bytes", UNITS.join(", "))

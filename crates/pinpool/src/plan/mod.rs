@@ -11,7 +11,7 @@ use crate::config::{
     BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PoolConfig, THREADS_MAX, Threads,
 };
 use crate::error::{ConfigError, Error, Origin};
-use crate::memory::LockMode;
+use crate::memory::{HugePages, LockMode};
 use crate::size_class::CLASSES_MAX;
 
 /// What a pool will allocate and pin. Its `Display` is the table that `pinpool plan` prints.
@@ -44,6 +44,11 @@ impl Plan {
             return Err(effective("backend 'cuda' pins its memory, but lock is 'off'")
                 .help("set backend = \"host\", or remove lock")
                 .into());
+        }
+        if config.lock == LockMode::Off && config.huge_pages == HugePages::Require {
+            let problem =
+                "huge_pages is 'require', but with lock 'off' memory lies on ordinary pages";
+            return Err(effective(problem).help("remove lock or huge_pages").into());
         }
         check_numbers(&config)?;
         if config.classes.is_empty() {

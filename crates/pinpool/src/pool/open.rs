@@ -16,7 +16,7 @@ use crate::memory::limits::locked_now;
 use crate::memory::{BackendKind, Memlock, MemoryCause, MemoryStep, PageLock};
 use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
-use crate::report::{CutClass, StartupReport};
+use crate::report::{CutClass, SlabReport, StartupReport};
 use crate::shared::Shared;
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Course, Slab, SlabFailure, SlabSize, StartupTimes};
@@ -74,7 +74,7 @@ impl Pool {
     ) -> Result<Prepared, Error> {
         let began = clock::now();
         let chosen = match memory {
-            Some(memory) => backend::Chosen { memory, reason: "given by the caller".into() },
+            Some(memory) => backend::Chosen::given(memory),
             None => backend::choose(&plan.config)?,
         };
         let home = Home::here().map_err(Error::Mark)?;
@@ -95,6 +95,8 @@ impl Pool {
             backend: shared.memory.kind(),
             reason: chosen.reason,
             pinned: false,
+            slabs: Vec::new(),
+            notes: chosen.notes,
             times: StartupTimes::default(),
             total: Duration::ZERO,
             cut: Vec::new(),
@@ -179,6 +181,7 @@ impl Opener {
         })?;
         self.check_cancelled(class)?;
         self.usable += slab.usable_bytes() as u64;
+        self.report.slabs.push(SlabReport::new(&class.name, &slab));
         let id = ClassId(u8::try_from(place).unwrap_or(u8::MAX));
         let made = match cut {
             None => {
@@ -266,6 +269,10 @@ fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared
         let source = Box::new(source);
         return Error::MemlockLimit { needed, already: pinned, elsewhere, soft, hard, source };
     }
+    if let MemoryCause::NotHuge { .. } = source.cause {
+        let slabs = plan.classes.iter().map(|class| class.slab_bytes as u64);
+        return Error::not_huge(class, slabs, source);
+    }
     Error::Memory { class, pinned, total, offset: offset as u64, source }
 }
 
@@ -275,12 +282,16 @@ fn announce(plan: &Plan, startup: &StartupReport) {
         reason = startup.reason,
         bytes = plan.total_bytes,
         pinned = startup.pinned,
+        slabs = startup.slabs_line(),
         config = ?plan.config,
         elapsed = ?startup.total,
         "pool open"
     );
     for note in &plan.notes {
         tell!(info, note, "rounded");
+    }
+    for note in &startup.notes {
+        tell!(warn, note, "not as asked for");
     }
     for CutClass { class, slots, wanted, reason } in &startup.cut {
         tell!(warn, %class, slots, wanted, reason, "the class is smaller than configured, as min_bytes allows");

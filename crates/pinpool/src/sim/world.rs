@@ -10,7 +10,7 @@ use super::memory::Pages;
 use super::options::Options;
 use super::rng::Rng;
 use super::shadow::{Place, Shadow};
-use crate::class::{ClassRef, Roster, Taken};
+use crate::class::{Roster, Taken};
 use crate::clock;
 use crate::error::Error;
 use crate::in_flight::{InFlight, Landing};
