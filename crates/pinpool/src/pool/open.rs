@@ -13,7 +13,7 @@ use crate::error::{ClassName, Error};
 use crate::foreign::tell;
 use crate::keeper::Keeper;
 use crate::memory::limits::locked_now;
-use crate::memory::{BackendKind, Memlock, MemoryCause, MemoryStep, PageLock};
+use crate::memory::{BackendKind, Memlock, MemoryCause, MemoryError, MemoryStep, PageLock};
 use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
 use crate::report::{CutClass, SlabReport, StartupReport};
@@ -78,7 +78,9 @@ impl Pool {
             None => backend::choose(&plan.config)?,
         };
         let home = Home::here().map_err(Error::Mark)?;
-        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), home));
+        let keep = plan.config.keep_free;
+        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), keep, home));
+        admit(&plan, &shared)?;
         let making = Making {
             pins: plan.pinned_bytes > 0,
             threads: plan.config.prefault_threads,
@@ -243,6 +245,7 @@ impl Drop for Opener {
             self.roster.close();
             self.roster.iter().rev().for_each(ClassRef::close);
             self.roster.settle(None);
+            self.shared.admission.leave_line();
         }
         self.shared.ring_for_growth();
         self.shared.slab_closed(0, 0);
@@ -260,20 +263,42 @@ fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared
         }
         _ => {}
     }
-    let Memlock { soft, hard } = Memlock::read();
     // The failing slab is undone by now; earlier ones still hold their share.
     let elsewhere = locked_now().saturating_sub(shared.budget.used());
-    let needed = plan.pinned_bytes;
-    let limited = soft.is_some_and(|soft| soft < needed.saturating_add(elsewhere));
+    let soft = Memlock::read().soft;
+    let limited = soft.is_some_and(|soft| soft < plan.pinned_bytes.saturating_add(elsewhere));
     if shared.memory.kind() == BackendKind::Host && source.is_lock_limit() && limited {
-        let source = Box::new(source);
-        return Error::MemlockLimit { needed, already: pinned, elsewhere, soft, hard, source };
+        return over_memlock(plan, pinned, elsewhere, source);
     }
     if let MemoryCause::NotHuge { .. } = source.cause {
         let slabs = plan.classes.iter().map(|class| class.slab_bytes as u64);
         return Error::not_huge(class, slabs, source);
     }
-    Error::Memory { class, pinned, total, offset: offset as u64, source }
+    match source.cause {
+        MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
+            Error::NoRoom { needed: total, taken: shared.mapped_bytes(), headroom }
+        }
+        _ => Error::Memory { class, pinned, total, offset: offset as u64, source },
+    }
+}
+
+/// Refuses a plan that the system's limits have no room for, before anything is mapped. One that may become
+/// smaller is refused if there is no room for the least of it.
+fn admit(plan: &Plan, shared: &Shared) -> Result<(), Error> {
+    let needed = plan.config.min_bytes.unwrap_or(plan.total_bytes);
+    let entered = shared.admission.enter(needed, plan.pinned_bytes > 0);
+    entered.map_err(|source| match source.cause {
+        MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
+            Error::NoRoom { needed, taken: 0, headroom }
+        }
+        _ => over_memlock(plan, 0, locked_now(), source),
+    })
+}
+
+fn over_memlock(plan: &Plan, already: u64, elsewhere: u64, source: MemoryError) -> Error {
+    let Memlock { soft, hard } = Memlock::read();
+    let (needed, source) = (plan.pinned_bytes, Box::new(source));
+    Error::MemlockLimit { needed, already, elsewhere, soft, hard, source }
 }
 
 fn announce(plan: &Plan, startup: &StartupReport) {

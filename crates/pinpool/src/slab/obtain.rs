@@ -22,6 +22,7 @@ pub(super) struct Backed {
 /// course what was backed of the least demanding kind.
 pub(super) fn obtain(
     bytes: usize,
+    pin: bool,
     threads: Threads,
     course: &Course,
     shared: &Shared,
@@ -32,6 +33,11 @@ pub(super) fn obtain(
     let mut failure = None;
     for tier in tiers {
         course.check(MemoryStep::Reserve, bytes)?;
+        // Reserved huge pages are set aside already: nobody is short of memory for them.
+        if tier != PageTier::Huge {
+            let least = if course.is_partial() { 0 } else { bytes as u64 };
+            shared.admission.enter(least, pin)?;
+        }
         match attempt(bytes, tier, tier == least, threads, course, shared, times) {
             Ok(backed) if backed.obtained.pages >= least => return Ok(backed),
             Ok(backed) => {
@@ -66,8 +72,7 @@ fn attempt(
     let start = timed(&mut times.reserve, || memory.reserve_as(bytes, tier))?;
     let region = Region { start, bytes };
     shared.slab_opened(bytes as u64);
-    let populated =
-        timed(&mut times.populate, || populate(memory, region, granule, threads, course));
+    let populated = timed(&mut times.populate, || populate(shared, region, tier, threads, course));
     let cut = match populated {
         Ok(()) => None,
         Err((error, done)) if last && course.may_end_at(done, &error) => Some((error, done)),

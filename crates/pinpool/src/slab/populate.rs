@@ -4,19 +4,20 @@ use std::sync::RwLock;
 
 use super::Course;
 use crate::config::Threads;
-use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, Region};
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageTier, Region, huge};
+use crate::shared::Shared;
 use crate::sync::plain::{AtomicUsize, Ordering};
 
-/// Backs the region in pieces that are multiples of `granule`. A thread that cannot be started is no
+/// Backs the region in pieces of whole pages of its kind. A thread that cannot be started is no
 /// failure: the others, the caller first, take its share. A failure tells up to where all is backed.
 pub(super) fn populate(
-    memory: &dyn PageLock,
+    shared: &Shared,
     region: Region,
-    granule: usize,
+    tier: PageTier,
     threads: Threads,
     course: &Course,
 ) -> Result<(), (MemoryError, usize)> {
-    let piece_bytes = PIECE_BYTES.next_multiple_of(granule);
+    let piece_bytes = PIECE_BYTES.next_multiple_of(huge::granule(tier));
     let pieces = region.bytes.div_ceil(piece_bytes);
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(pieces));
     course.backs();
@@ -25,8 +26,13 @@ pub(super) fn populate(
         // SAFETY: the piece lies within the region.
         let part = unsafe { region.part(offset, piece_bytes.min(region.bytes - offset)) };
         course.check(MemoryStep::Populate, part.bytes)?;
+        // Reserved huge pages are set aside already.
+        let _room = match tier {
+            PageTier::Huge => None,
+            _ => Some(shared.admission.admit(part.bytes as u64)?),
+        };
         // SAFETY: the region was reserved by this memory, and nobody uses it yet.
-        unsafe { memory.populate(part) }?;
+        unsafe { shared.memory.populate(part) }?;
         course.backed(part.bytes);
         Ok(())
     };
