@@ -19,12 +19,15 @@ impl fmt::Display for Plan {
         )?;
         writeln!(
             f,
-            "fork {}, track_holders {}, leak_after {}, debug_checks {}",
+            "huge_pages {}, numa {}, fork {}, track_holders {}, leak_after {}, debug_checks {}",
+            config.huge_pages,
+            config.numa,
             config.fork,
             config.track_holders,
             config.leak_after.map_or("not set".into(), |held| format_duration(held).to_string()),
             config.debug_checks
         )?;
+        writeln!(f, "keep_free {}, on_pressure {}", config.keep_free, config.on_pressure)?;
         let width = self.classes.iter().map(|class| class.name.len()).max().unwrap_or(0).max(5);
         writeln!(
             f,
