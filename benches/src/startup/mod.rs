@@ -183,8 +183,8 @@ const METHOD: &str = "\
     order, with the device's context there before; ms is from the first call to the return of the \
     last, GiB/s binary, at the median; ratios are medians of those of the rounds. pool: one class of \
     slots of 1 MiB, all else as by default; its steps as it reports them. no pool: the same mapping, \
-    backed by as many threads and pinned by one call. untouched memory: the same mapping, pinned by one \
-    call that backs it too. What is left is what the kernel counts for this process after a pool's close, \
+    backed by as many threads and pinned by one call. untouched memory: a mapping that \
+    asks for no huge pages, pinned by one call that backs it too. What is left is what the kernel counts for this process after a pool's close, \
     less what it counted before that opening, at most, without the first round. Neighbours: another process \
     that calls cuMemGetInfo every 10 ms, and a thread of this process that copies 1 MiB to the device, \
     waits for it and sleeps 200 us (without a GPU: maps a page, touches and unmaps it), both at once, from \

@@ -50,6 +50,7 @@ fn once(
     let opened = strategy.open(ground, bytes)?;
     record.opened.push(milliseconds(opened.total));
     record.phases.extend(opened.phases);
+    record.pages.clone_from(&opened.pages);
     record.closed.push(milliseconds(opened.close()?));
     Ok(Left {
         resident_bytes: procfs::resident_bytes()?.saturating_sub(resident),
@@ -64,6 +65,7 @@ struct Record {
     closed: Vec<f64>,
     phases: Vec<Phases>,
     left: Left,
+    pages: Option<String>,
 }
 
 impl Record {
@@ -89,6 +91,7 @@ impl Record {
             strategy: strategy.name().to_owned(),
             bytes: bytes as u64,
             threads: strategy.threads(bytes) as u64,
+            pages: self.pages,
             gib_per_s: gib_per_s(bytes, ms.median),
             ms,
             phases,
@@ -125,6 +128,7 @@ mod tests {
             closed: vec![1.0, 2.0, 3.0],
             phases: vec![phases(110), phases(200), phases(150)],
             left: Left::default(),
+            pages: None,
         };
         let row = record.row(Strategy::Bare, 1 << 30);
         assert_eq!(row.ms, Range { median: 250.0, low: 210.0, high: 300.0 });

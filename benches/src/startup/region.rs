@@ -1,8 +1,9 @@
 //! Memory that is mapped, backed and pinned by direct calls, as a pool does it but without one.
 
+use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use pinpool::cudarc::driver::{CudaContext, DriverError, sys};
@@ -15,10 +16,22 @@ use crate::BenchError;
 /// A private anonymous mapping. What was done to it is undone when it is closed, or dropped.
 #[derive(Debug)]
 pub(super) struct Region {
-    /// The start of the mapping that this value owns alone.
+    /// The mapping that this value owns alone: its start and its length, 0 once it is unmapped.
+    mapped: NonNull<c_void>,
+    mapped_bytes: usize,
+    /// The part that is used, on a boundary of huge pages.
     start: NonNull<u8>,
     bytes: usize,
     pinned: Pinned,
+}
+
+/// The pages that are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pages {
+    /// Transparent huge ones, as a pool asks for.
+    Huge,
+    /// None in particular.
+    Any,
 }
 
 /// How a region is kept in RAM.
@@ -36,17 +49,27 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Maps `bytes`, a multiple of the page size and not zero, as a pool maps a slab.
-    pub(super) fn map(bytes: usize) -> Result<Self, BenchError> {
+    pub(super) fn map(bytes: usize, pages: Pages) -> Result<Self, BenchError> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
+        let mapped_bytes = bytes + HUGE_PAGE_BYTES;
         // SAFETY: a private anonymous mapping at an address of the kernel's choice touches no
         // memory that exists.
-        let mapped = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
+        let mapped =
+            unsafe { mmap_anonymous(ptr::null_mut(), mapped_bytes, access, MapFlags::PRIVATE) };
         let mapped = mapped.map_err(|cause| failed("mapping", bytes, cause))?;
-        let start = NonNull::new(mapped.cast()).ok_or_else(|| failed("mapping", bytes, "null"))?;
-        let region = Self { start, bytes, pinned: Pinned::Not };
+        let mapped = NonNull::new(mapped).ok_or_else(|| failed("mapping", bytes, "no address"))?;
+        let lead = mapped.addr().get().next_multiple_of(HUGE_PAGE_BYTES) - mapped.addr().get();
+        // SAFETY: the mapping is longer by a huge page than what is used of it.
+        let start = unsafe { mapped.cast::<u8>().add(lead) };
+        let region = Self { mapped, mapped_bytes, start, bytes, pinned: Pinned::Not };
         // SAFETY: the range is the mapping made above, which nobody else knows.
-        unsafe { madvise(mapped, bytes, Advice::LinuxDontFork) }
+        unsafe { madvise(mapped.as_ptr(), mapped_bytes, Advice::LinuxDontFork) }
             .map_err(|cause| failed("setting the fork policy of", bytes, cause))?;
+        if pages == Pages::Huge {
+            // A kernel that has none refuses; the pool goes on without them too.
+            // SAFETY: as above.
+            let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        }
         Ok(region)
     }
 
@@ -65,9 +88,15 @@ impl Region {
                 back(piece, bytes).map_err(|cause| failed("backing", bytes, cause))?;
             }
         };
+        // A thread that begins keeps others from starting: its faults hold the lock that maps stacks.
+        let all_there = Barrier::new(threads);
+        let together = || {
+            all_there.wait();
+            work()
+        };
         thread::scope(|scope| {
-            let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-            let own = work();
+            let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(together)).collect();
+            let own = together();
             helpers.into_iter().fold(own, |result, helper| {
                 let of_helper = helper.join().unwrap_or_else(|_| {
                     Err(BenchError::Failed("a thread that backs memory panicked".to_owned()))
@@ -106,10 +135,10 @@ impl Region {
     }
 
     fn undo(&mut self) -> Result<(), BenchError> {
-        let (start, bytes) = (self.start.as_ptr().cast(), self.bytes);
-        if bytes == 0 {
+        if self.mapped_bytes == 0 {
             return Ok(());
         }
+        let (start, bytes) = (self.start.as_ptr().cast(), self.bytes);
         match std::mem::replace(&mut self.pinned, Pinned::Not) {
             Pinned::Not => {}
             // SAFETY: the range was locked by `pin` and is still mapped.
@@ -120,9 +149,10 @@ impl Region {
                     .map_err(|cause| failed("unregistering", bytes, cause))?;
             }
         }
-        self.bytes = 0;
+        let mapped_bytes = std::mem::replace(&mut self.mapped_bytes, 0);
         // SAFETY: this value owned the mapping alone, and nothing of it is pinned any more.
-        unsafe { munmap(start, bytes) }.map_err(|cause| failed("unmapping", bytes, cause))
+        unsafe { munmap(self.mapped.as_ptr(), mapped_bytes) }
+            .map_err(|cause| failed("unmapping", bytes, cause))
     }
 }
 
@@ -173,6 +203,8 @@ const BYTES_PER_THREAD: usize = 64 << 20;
 const THREADS_MAX: usize = 16;
 /// The smallest page of any system.
 const PAGE_BYTES: usize = 4096;
+/// A transparent huge page of most systems.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
@@ -193,8 +225,8 @@ mod tests {
     fn every_page_is_backed_once_it_is_populated_and_none_before() {
         // Three pieces, the last of them short.
         let bytes = 2 * PIECE_BYTES + (1 << 20);
-        for threads in [1, 3] {
-            let region = Region::map(bytes).unwrap();
+        for (threads, pages) in [(1, Pages::Any), (3, Pages::Any), (3, Pages::Huge)] {
+            let region = Region::map(bytes, pages).unwrap();
             assert_eq!(pages_in_ram(&region), 0);
             region.populate(threads).unwrap();
             assert_eq!(pages_in_ram(&region), bytes / PAGE_BYTES);
@@ -204,7 +236,7 @@ mod tests {
 
     #[test]
     fn locking_backs_untouched_memory() {
-        let mut region = Region::map(1 << 20).unwrap();
+        let mut region = Region::map(1 << 20, Pages::Any).unwrap();
         region.pin(&Ground::Host).unwrap();
         assert_eq!(pages_in_ram(&region), (1 << 20) / PAGE_BYTES);
         region.close().unwrap();

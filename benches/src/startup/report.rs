@@ -104,6 +104,8 @@ pub struct SizeRatios {
     pub open_over_bare: Option<f64>,
     /// The pool's time over its own without pauses.
     pub open_over_no_pauses: Option<f64>,
+    /// The pool's time over its own without huge pages.
+    pub open_over_no_huge_pages: Option<f64>,
     /// A pool's time with one prefault thread over that with the default.
     pub speedup_over_one_thread: Option<f64>,
     /// The time of pinning untouched memory over the pool's.
@@ -125,6 +127,8 @@ pub struct OpenRow {
     pub bytes: u64,
     /// Threads that back the memory before it is pinned.
     pub threads: u64,
+    /// The kind of pages that the last round's pool lay on; `None` where no pool says so.
+    pub pages: Option<String>,
     /// Milliseconds from the first call to the return of the last.
     pub ms: Range,
     /// Binary gigabytes a second at that median.

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use pinpool::{BackendChoice, LockMode, Pool, PoolBuilder};
+use pinpool::{BackendChoice, HugePages, LockMode, Pool, PoolBuilder};
 
-use super::region::{Region, default_threads};
+use super::region::{Pages, Region, default_threads};
 use crate::BenchError;
 use crate::cuda_rig::CudaRig;
 use crate::rivals::pinned_cuda::DriverPages;
@@ -55,19 +55,26 @@ pub enum Strategy {
     PoolOneThread,
     /// A pool that makes no pauses between the chunks that it pins.
     PoolWithoutPauses,
+    /// A pool that asks for no huge pages.
+    PoolOnOrdinaryPages,
     /// The same mapping, backed by as many threads, pinned by one call; no pool.
     Bare,
     /// One call of `cuMemHostAlloc`.
     DriverAlloc,
-    /// A mapping without a page yet, pinned by one call.
+    /// An ordinary mapping without a page yet, pinned by one call.
     Untouched,
 }
 
 impl Strategy {
     /// Those that there are on `ground`.
     pub fn all(ground: &Ground) -> Vec<Self> {
-        let both = [Self::Pool, Self::PoolOneThread, Self::PoolWithoutPauses, Self::Bare];
-        let mut all = both.to_vec();
+        let mut all = vec![
+            Self::Pool,
+            Self::PoolOneThread,
+            Self::PoolWithoutPauses,
+            Self::PoolOnOrdinaryPages,
+            Self::Bare,
+        ];
         if matches!(ground, Ground::Cuda(_)) {
             all.push(Self::DriverAlloc);
         }
@@ -81,6 +88,7 @@ impl Strategy {
             Self::Pool => "pool",
             Self::PoolOneThread => "pool, 1 prefault thread",
             Self::PoolWithoutPauses => "pool, no pauses",
+            Self::PoolOnOrdinaryPages => "pool, no huge pages",
             Self::Bare => "no pool",
             Self::DriverAlloc => "cuMemHostAlloc",
             Self::Untouched => "untouched memory",
@@ -94,13 +102,15 @@ impl Strategy {
 
     /// Whether it is a pool's.
     pub(super) fn is_pool(self) -> bool {
-        matches!(self, Self::Pool | Self::PoolOneThread | Self::PoolWithoutPauses)
+        !matches!(self, Self::Bare | Self::DriverAlloc | Self::Untouched)
     }
 
     /// Threads that back `bytes` before they are pinned; zero where the call that pins does it.
     pub(super) fn threads(self, bytes: usize) -> usize {
         match self {
-            Self::Pool | Self::PoolWithoutPauses | Self::Bare => default_threads(bytes),
+            Self::Pool | Self::PoolWithoutPauses | Self::PoolOnOrdinaryPages | Self::Bare => {
+                default_threads(bytes)
+            }
             Self::PoolOneThread => 1,
             Self::DriverAlloc | Self::Untouched => 0,
         }
@@ -116,14 +126,16 @@ impl Strategy {
         match self {
             Self::Pool => open_pool(pool(ground, bytes)),
             Self::PoolOneThread => open_pool(pool(ground, bytes).prefault_threads(1)),
-            Self::PoolWithoutPauses => open_pool(without_pauses(pool(ground, bytes))),
-            Self::Bare | Self::Untouched => open_region(ground, bytes, threads),
+            Self::PoolWithoutPauses => open_pool(pool(ground, bytes).pin_pause(Duration::ZERO)),
+            Self::PoolOnOrdinaryPages => open_pool(pool(ground, bytes).huge_pages(HugePages::Off)),
+            Self::Bare => open_region(ground, bytes, Pages::Huge, threads),
+            Self::Untouched => open_region(ground, bytes, Pages::Any, threads),
             Self::DriverAlloc => match ground {
                 Ground::Cuda(rig) => {
                     let started = Instant::now();
                     let pages = DriverPages::new(&rig.context, bytes)?;
                     let total = started.elapsed();
-                    Ok(Opened { held: Held::Driver(pages), total, phases: None })
+                    Ok(Opened { held: Held::Driver(pages), total, phases: None, pages: None })
                 }
                 Ground::Host => Err(BenchError::input("cuMemHostAlloc needs a CUDA device")),
             },
@@ -139,6 +151,8 @@ pub struct Opened {
     pub total: Duration,
     /// The steps, where they were taken one by one.
     pub(super) phases: Option<Phases>,
+    /// The kind of its pages, where a pool says.
+    pub(super) pages: Option<String>,
 }
 
 /// How long each step of opening took, and all together as the pool counts it.
@@ -188,11 +202,6 @@ fn pool(ground: &Ground, bytes: usize) -> PoolBuilder {
     builder.class("startup", SLOT_BYTES, bytes / SLOT_BYTES)
 }
 
-/// Chunk after chunk.
-fn without_pauses(builder: PoolBuilder) -> PoolBuilder {
-    builder
-}
-
 fn open_pool(builder: PoolBuilder) -> Result<Opened, BenchError> {
     let started = Instant::now();
     let pool = builder.open().map_err(|cause| BenchError::opening_pool(&cause))?;
@@ -204,13 +213,19 @@ fn open_pool(builder: PoolBuilder) -> Result<Opened, BenchError> {
         pin: startup.times.pin,
         total: startup.total,
     };
-    Ok(Opened { held: Held::Pool(pool), total, phases: Some(phases) })
+    let pages = startup.slabs.first().map(|slab| slab.pages.to_string());
+    Ok(Opened { held: Held::Pool(pool), total, phases: Some(phases), pages })
 }
 
 /// With no thread to back the memory, pinning does.
-fn open_region(ground: &Ground, bytes: usize, threads: usize) -> Result<Opened, BenchError> {
+fn open_region(
+    ground: &Ground,
+    bytes: usize,
+    pages: Pages,
+    threads: usize,
+) -> Result<Opened, BenchError> {
     let started = Instant::now();
-    let mut region = Region::map(bytes)?;
+    let mut region = Region::map(bytes, pages)?;
     let reserved = Instant::now();
     if threads > 0 {
         region.populate(threads)?;
@@ -225,13 +240,13 @@ fn open_region(ground: &Ground, bytes: usize, threads: usize) -> Result<Opened, 
         pin: pinned.duration_since(populated),
         total,
     };
-    Ok(Opened { held: Held::Region(region), total, phases: Some(phases) })
+    Ok(Opened { held: Held::Region(region), total, phases: Some(phases), pages: None })
 }
 
 /// Opens nothing, but has the machine back as much memory once: a virtual machine often gets its memory
 /// from its host on first touch, which would be measured instead.
 pub(super) fn touch(bytes: usize) -> Result<(), BenchError> {
-    let region = Region::map(bytes)?;
+    let region = Region::map(bytes, Pages::Huge)?;
     region.populate(default_threads(bytes))?;
     region.close()
 }

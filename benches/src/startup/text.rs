@@ -134,6 +134,7 @@ impl StartupReport {
     fn opens_table(&self) -> Table {
         let header = vec![
             "ms",
+            "pages",
             "open",
             "lowest",
             "highest",
@@ -152,6 +153,7 @@ impl StartupReport {
             "GiB/s",
             "time over no pool",
             "over no pauses",
+            "over no huge pages",
             "as fast as 1 thread",
             "untouched memory",
             "cuMemHostAlloc",
@@ -162,6 +164,7 @@ impl StartupReport {
             let ratios = [
                 size.open_over_bare,
                 size.open_over_no_pauses,
+                size.open_over_no_huge_pages,
                 size.speedup_over_one_thread,
                 size.speedup_over_untouched,
                 size.speedup_over_hostalloc,
@@ -197,6 +200,7 @@ fn open_row(row: &OpenRow) -> Vec<String> {
     };
     let threads = if row.strategy.contains("thread") { String::new() } else { threads };
     let mut cells = vec![format!("{}: {}{threads}", text::bytes(row.bytes), row.strategy)];
+    cells.push(row.pages.clone().unwrap_or_else(|| "-".to_owned()));
     cells.extend(range(&row.ms));
     cells.push(text::number(row.gib_per_s));
     for (phase, has_rate) in [("reserve", false), ("populate", true), ("pin", true)] {

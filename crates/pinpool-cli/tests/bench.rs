@@ -341,8 +341,14 @@ fn startup_opens_in_every_way_and_leaves_nothing_behind() {
     assert_eq!((&json["scenario"], &json["quick"]), (&"startup".into(), &true.into()), "{json:#}");
     assert_eq!((&json["backend"], &json["left"]["locked_bytes"]), (&"host".into(), &0.into()));
     let sizes: Vec<u64> = sizes_of(&json);
-    let ways =
-        ["pool", "pool, 1 prefault thread", "pool, no pauses", "no pool", "untouched memory"];
+    let ways = [
+        "pool",
+        "pool, 1 prefault thread",
+        "pool, no pauses",
+        "pool, no huge pages",
+        "no pool",
+        "untouched memory",
+    ];
     let opens = json["opens"].as_array().unwrap();
     assert_eq!(opens.len(), ways.len() * sizes.len(), "{json:#}");
     for (row, (size, way)) in opens.iter().zip(product(&sizes, &ways)) {

@@ -128,8 +128,8 @@ fn startup_opens_in_every_way_and_watches_another_process() {
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&json["backend"], &json["notes"]), (&"cuda".into(), &serde_json::json!([])));
     let opens = json["opens"].as_array().unwrap();
-    assert_eq!(opens.len(), 6, "{json:#}");
-    assert_eq!(opens[4]["strategy"], "cuMemHostAlloc", "{json:#}");
+    assert_eq!(opens.len(), 7, "{json:#}");
+    assert_eq!(opens[5]["strategy"], "cuMemHostAlloc", "{json:#}");
     let size = &json["sizes"][0];
     // That driver registers and allocates in no time.
     for key in ["open_over_bare", "speedup_over_hostalloc", "speedup_over_untouched"] {
