@@ -149,7 +149,7 @@ pub(super) mod tests {
             "| nothing | - | 0.25 / 0.25 | 0.50 / 0.50 | - | - | - |",
             "| 32 GiB: pool | 1400 | 0.75 / 0.75 | 1.50 / 1.50 | - | - | - |",
             "| 8 GiB: register16 | 1000 | 900 | 1500 | 5000 |",
-            "A pool of 8 GiB opens in 400 ms, 20.0 GiB/s, 7.50x as fast as cuMemHostAlloc; it takes 1.25x",
+            "A pool of 8 GiB opens in 400 ms, 20.0 GiB/s, 7.50x as fast as cuMemHostAlloc. That is 1.25x",
             "calls take 0.75 ms at most, and 165 ms while cuMemHostAlloc pins 32 GiB.",
             "take 1.50 ms at most, 207 ms where one call pins all and 3270 ms beside cuMemHostAlloc.",
             "Nothing is left after a close.",

@@ -55,9 +55,9 @@ impl StartupReport {
             format!(", {} as fast as cuMemHostAlloc", text::ratio(speedup))
         });
         Some(format!(
-            "A pool of {} opens in {} ms, {} GiB/s{over_driver}; it takes {} of the time of the same \
-             calls without a pool, with one prefault thread {}, and memory that nobody touched before \
-             takes {}.",
+            "A pool of {} opens in {} ms, {} GiB/s{over_driver}. That is {} of the time of the same \
+             calls without a pool; with one prefault thread it takes {} as long, and untouched memory that \
+             one call pins {}.",
             text::bytes(largest.bytes),
             text::number(pool.ms.median),
             text::number(pool.gib_per_s),
