@@ -7,7 +7,7 @@ mod open;
 mod opening;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::class::{ClassRef, Roster};
@@ -57,6 +57,8 @@ struct Handle {
     course: Arc<Course>,
     /// What is known before it is open.
     beginning: StartupReport,
+    /// From when it is open.
+    startup: Arc<OnceLock<StartupReport>>,
     /// Taken out by drop only.
     keeper: Option<Keeper>,
 }
@@ -134,7 +136,7 @@ impl Pool {
 
     /// How the pool came to its memory; while it opens, what is known of it before.
     pub fn startup(&self) -> &StartupReport {
-        self.handle.roster.report().unwrap_or(&self.handle.beginning)
+        self.handle.startup.get().unwrap_or(&self.handle.beginning)
     }
 
     /// What the memory is.

@@ -2,7 +2,7 @@
 //! one fails.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Handle, Pool};
@@ -38,6 +38,8 @@ pub(super) struct Opener {
     /// By place in the plan; taken by the class.
     records: Vec<Option<Slots>>,
     report: StartupReport,
+    /// Where the report goes once all is well.
+    startup: Arc<OnceLock<StartupReport>>,
     began: Instant,
     /// Bytes of all slabs that may be handed out, and the first thing that went wrong.
     usable: u64,
@@ -107,7 +109,7 @@ impl Pool {
         let started = start(Arc::clone(&roster), Arc::clone(&shared), plan.config.leak_after);
         let keeper = Some(started.map_err(Error::Keeper)?);
         let sizes: Vec<_> = plan.classes.iter().map(|class| class.slot_bytes).collect();
-        let plan = Arc::new(plan);
+        let (plan, startup) = (Arc::new(plan), Arc::default());
         // Whoever closes waits for the opener as for a slab.
         shared.slab_opened(0);
         let handle = Handle {
@@ -118,6 +120,7 @@ impl Pool {
             plan: Arc::clone(&plan),
             course: Arc::clone(&course),
             beginning: report.clone(),
+            startup: Arc::clone(&startup),
             keeper,
         };
         let pool = Self { handle: Arc::new(handle) };
@@ -131,6 +134,7 @@ impl Pool {
             spread,
             records,
             report,
+            startup,
             began,
             usable,
             first_failure,
@@ -153,7 +157,8 @@ impl Opener {
         self.report.pinned = self.roster.iter().all(|class| class.get().is_locked_first());
         self.report.total = clock::elapsed(self.began);
         announce(&self.plan, &self.report);
-        self.roster.settle(Some(self.report.clone()));
+        self.startup.get_or_init(|| self.report.clone());
+        self.roster.settle();
         Ok(())
     }
 
@@ -244,7 +249,7 @@ impl Drop for Opener {
         if !self.roster.is_settled() {
             self.roster.close();
             self.roster.iter().rev().for_each(ClassRef::close);
-            self.roster.settle(None);
+            self.roster.settle();
             self.shared.admission.leave_line();
         }
         self.shared.ring_for_growth();
