@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::pressure::{Change, Watch};
 use crate::class::ClassRef;
 use crate::clock;
 use crate::foreign::{caught, tell};
@@ -17,11 +18,17 @@ pub(super) struct Growth {
     shared: Arc<Shared>,
     /// When idle memory was last looked at.
     trimmed: Instant,
+    /// Where memory pressure is heeded, and the system tells of it.
+    watch: Option<Watch>,
 }
 
 impl Growth {
     pub(super) fn new(classes: Box<[ClassRef]>, shared: Arc<Shared>) -> Self {
-        Self { classes, shared, trimmed: clock::now() }
+        let heeded = shared.strain.is_heeded();
+        let adds = classes.iter().any(|class| class.get().adds());
+        let root = shared.admission.root();
+        let watch = (heeded && adds).then(|| Watch::find(root)).flatten();
+        Self { classes, shared, trimmed: clock::now(), watch }
     }
 
     /// Some class adds memory.
@@ -47,20 +54,45 @@ impl Growth {
     /// Looks once.
     pub(super) fn tend(&mut self) {
         let now = clock::now();
+        self.look_for_pressure(now);
+        let pressed = self.shared.strain.lasts();
         for class in &self.classes {
-            class.grow_if_wanted(now);
+            if pressed {
+                class.refuse_growth();
+            } else {
+                class.grow_if_wanted(now);
+            }
         }
         if now.saturating_duration_since(self.trimmed) >= TRIM {
             self.trimmed = now;
             for class in &self.classes {
-                class.trim(now, false);
+                class.trim(now, pressed);
+            }
+        }
+    }
+
+    /// Counts and tells each beginning and end of memory pressure, once.
+    fn look_for_pressure(&mut self, now: Instant) {
+        let Some(watch) = &mut self.watch else { return };
+        match watch.look(now) {
+            Change::None => {}
+            Change::Began(percent) => {
+                self.shared.strain.set(true);
+                let file = watch.file().display();
+                tell!(warn, %file, percent, "memory pressure: unused grown slabs go, nothing grows");
+            }
+            Change::Ended => {
+                self.shared.strain.set(false);
+                tell!(info, "memory pressure is over: classes may grow again");
             }
         }
     }
 
     /// When to look again, though nobody asks.
     pub(super) fn tends_in(&self) -> Option<Duration> {
-        self.classes.iter().filter_map(|class| class.tends_in()).min()
+        let tends = self.classes.iter().filter_map(|class| class.tends_in()).min();
+        // As long as there is anything to tend, there is something to give back, or that may grow.
+        tends.map(|pause| self.watch.as_ref().map_or(pause, |_| pause.min(Watch::INTERVAL)))
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::backend;
 use crate::class::{ClassRef, Making, Slots, Spread};
 use crate::clock;
+use crate::config::PoolConfig;
 use crate::error::Error;
 use crate::foreign::tell;
 use crate::keeper::Keeper;
@@ -21,7 +22,7 @@ use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
 use crate::reclaim::Stuck;
 use crate::report::{CloseReport, Holder, StartupReport, StuckSlot};
-use crate::shared::Shared;
+use crate::shared::{Shared, Terms};
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Slab, SlabFailure, SlabSize, StartupTimes};
 use crate::stats::{ClassStats, PoolStats};
@@ -80,8 +81,7 @@ impl Pool {
             None => backend::choose(&plan.config)?,
         };
         let home = Home::here().map_err(Error::Mark)?;
-        let keep = plan.config.keep_free;
-        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), keep, home));
+        let shared = Arc::new(Shared::new(chosen.memory, terms(&plan), home));
         admit(&plan, &shared)?;
         let mut times = StartupTimes::default();
         let making = Making {
@@ -200,6 +200,8 @@ impl Pool {
             mapped_bytes: mapped.max(shared.mapped_bytes()),
             stuck_bytes: shared.stuck_bytes(),
             driver_failures: driver_failures(),
+            under_pressure: shared.strain.lasts(),
+            pressure_total: shared.strain.episodes(),
             pageable_bytes: self
                 .handle
                 .classes
@@ -386,6 +388,11 @@ fn driver_failures() -> usize {
     0
 }
 
+fn terms(plan: &Plan) -> Terms {
+    let PoolConfig { keep_free, on_pressure, .. } = plan.config;
+    Terms { cap: plan.cap_bytes(), keep_free, on_pressure }
+}
+
 /// Refuses a plan that the system's limits have no room for, before anything is mapped.
 fn admit(plan: &Plan, shared: &Shared) -> Result<(), Error> {
     let entered = shared.admission.enter(plan.total_bytes, plan.pinned_bytes > 0);
@@ -445,3 +452,6 @@ fn announce(plan: &Plan, startup: &StartupReport) {
 
 /// Enough for a thread that has nothing to do to end, whatever the timeout.
 const JOIN_WAIT: Duration = Duration::from_millis(100);
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests;
