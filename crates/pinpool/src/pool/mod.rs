@@ -119,6 +119,8 @@ impl Pool {
             mapped_bytes: mapped.max(shared.mapped_bytes()),
             stuck_bytes: shared.stuck_bytes(),
             driver_failures: driver_failures(),
+            under_pressure: shared.strain.lasts(),
+            pressure_total: shared.strain.episodes(),
             pageable_bytes: self
                 .handle
                 .roster
@@ -317,3 +319,6 @@ fn driver_failures() -> usize {
 
 /// Enough for a thread that has nothing to do to end, whatever the timeout.
 const JOIN_WAIT: Duration = Duration::from_millis(100);
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests;

@@ -9,6 +9,7 @@ use super::{Handle, Pool};
 use crate::backend;
 use crate::class::{ClassRef, Making, Roster, Slots, Spread};
 use crate::clock;
+use crate::config::PoolConfig;
 use crate::error::{ClassName, Error};
 use crate::foreign::tell;
 use crate::keeper::Keeper;
@@ -17,7 +18,7 @@ use crate::memory::{BackendKind, Memlock, MemoryCause, MemoryError, MemoryStep, 
 use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
 use crate::report::{CutClass, SlabReport, StartupReport};
-use crate::shared::Shared;
+use crate::shared::{Shared, Terms};
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Course, Slab, SlabFailure, SlabSize, StartupTimes};
 
@@ -80,8 +81,7 @@ impl Pool {
             None => backend::choose(&plan.config)?,
         };
         let home = Home::here().map_err(Error::Mark)?;
-        let keep = plan.config.keep_free;
-        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), keep, home));
+        let shared = Arc::new(Shared::new(chosen.memory, terms(&plan), home));
         admit(&plan, &shared)?;
         let making = Making {
             pins: plan.pinned_bytes > 0,
@@ -141,6 +141,11 @@ impl Pool {
         };
         Ok(Prepared { pool, opener })
     }
+}
+
+fn terms(plan: &Plan) -> Terms {
+    let PoolConfig { keep_free, on_pressure, .. } = plan.config;
+    Terms { cap: plan.cap_bytes(), keep_free, on_pressure }
 }
 
 /// How an opening goes by its configuration.
