@@ -67,7 +67,6 @@ impl Slab {
         // Read before the half-made slab is dropped and its share is gone.
         let failure = |error| SlabFailure { error, pinned: shared.budget.used() };
         let SlabSize { bytes, chunk_bytes } = size;
-        shared.admission.enter(bytes as u64, pin).map_err(failure)?;
         let start = timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure)?;
         shared.slab_opened(bytes as u64);
         let mut slab = Self {

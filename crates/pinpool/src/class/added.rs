@@ -260,10 +260,13 @@ impl ClassRef {
         let bay = &class.added.bays[number];
         let size = SlabSize { bytes: grow.slab_bytes, chunk_bytes: grow.chunk_bytes };
         let mut times = StartupTimes::default();
-        let slab =
-            Slab::open(size, class.pins && class.locked, class.threads, &class.shared, &mut times)
-                .and_then(|slab| slab.locked_as(class.locked))
-                .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
+        let (pins, shared) = (class.pins && class.locked, &class.shared);
+        let entered = shared.admission.enter(grow.slab_bytes as u64, pins);
+        let slab = entered
+            .map_err(|error| SlabFailure { error, pinned: shared.budget.used() })
+            .and_then(|()| Slab::open(size, pins, class.threads, shared, &mut times))
+            .and_then(|slab| slab.locked_as(class.locked))
+            .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
         (0..grow.by as usize).for_each(|place| {
             // SAFETY: I1, the slab has room for `by` slots.
             class.prepare(unsafe { slab.base().add(place * class.stride_bytes) });
