@@ -22,7 +22,6 @@ pub(super) struct Backed {
 /// course what was backed of the least demanding kind.
 pub(super) fn obtain(
     bytes: usize,
-    pin: bool,
     threads: Threads,
     course: &Course,
     shared: &Shared,
@@ -33,11 +32,6 @@ pub(super) fn obtain(
     let mut failure = None;
     for tier in tiers {
         course.check(MemoryStep::Reserve, bytes)?;
-        // Reserved huge pages are set aside already: nobody is short of memory for them.
-        if tier != PageTier::Huge {
-            let least = if course.is_partial() { 0 } else { bytes as u64 };
-            shared.admission.enter(least, pin)?;
-        }
         match attempt(bytes, tier, tier == least, threads, course, shared, times) {
             Ok(backed) if backed.obtained.pages >= least => return Ok(backed),
             Ok(backed) => {
