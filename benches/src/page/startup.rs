@@ -143,7 +143,8 @@ pub(super) mod tests {
 
         let text = to_markdown(&report());
         for row in [
-            "| 8 GiB: pool, 16 threads | transparent | 400 | 390 | 410 | 20.0 | 0.01 | 160 (50.0) | 200 (40.0) | 200 |",
+            "| 8 GiB: pool, 16 threads | transparent | 400 | 390 | 410 | 20.0 | 0.01 | 160 (50.0) | \
+             200 (40.0) | 200 |",
             "| 8 GiB: cuMemHostAlloc | - | 2962 | 2925 | 3000 | 2.70 | - | - | - | 200 |",
             "| 8 GiB | 20.0 | 1.25x | - | - | 8.00x | - | 7.50x | 8.00x | 2.50x |",
             "| nothing | - | 0.25 / 0.25 | 0.50 / 0.50 | - | - | - |",

@@ -178,19 +178,21 @@ const SLOW_BYTES: usize = 2 << 30;
 const NO_PYTORCH: &str =
     "scripts/pytorch/startup.py measures it where PyTorch and a GPU are; --pytorch takes its file";
 const METHOD: &str = "\
-    as much memory is touched and given back before anything is timed, because virtual machines get \
-    theirs from the host on first touch. Each way opens and closes once in each round, in changing \
-    order, with the device's context there before; ms is from the first call to the return of the \
-    last, GiB/s binary, at the median; ratios are medians of those of the rounds. pool: one class of \
-    slots of 1 MiB, all else as by default; its steps as it reports them. no pool: the same mapping, \
-    backed by as many threads and pinned by one call. untouched memory: a mapping that \
-    asks for no huge pages, pinned by one call that backs it too. What is left is what the kernel counts for this process after a pool's close, \
-    less what it counted before that opening, at most, without the first round. Neighbours: another process \
-    that calls cuMemGetInfo every 10 ms, and a thread of this process that copies 1 MiB to the device, \
-    waits for it and sleeps 200 us (without a GPU: maps a page, touches and unmaps it), both at once, from \
-    the first call of an opening, or of a close, to its return; a call that falls into it in part counts. PyTorch: \
-    torch.empty with pin_memory, in a process of its own for each of its modes, with its context there \
-    and memory touched before, by scripts/pytorch/startup.py on the same machine";
+    as much memory is touched and given back before anything is timed, because virtual machines \
+    get theirs from the host on first touch. Each way opens and closes once in each round, in \
+    changing order, with the device's context there before; ms is from the first call to the \
+    return of the last, GiB/s binary, at the median; ratios are medians of those of the rounds. \
+    pool: one class of slots of 1 MiB, all else as by default; its steps as it reports them. no \
+    pool: the same mapping, backed by as many threads and pinned by one call. untouched memory: \
+    a mapping that asks for no huge pages, pinned by one call that backs it too. What is left is \
+    what the kernel counts for this process after a pool's close, less what it counted before \
+    that opening, at most, without the first round. Neighbours: another process that calls \
+    cuMemGetInfo every 10 ms, and a thread of this process that copies 1 MiB to the device, \
+    waits for it and sleeps 200 us (without a GPU: maps a page, touches and unmaps it), both at \
+    once, from the first call of an opening, or of a close, to its return; a call that falls \
+    into it in part counts. PyTorch: torch.empty with pin_memory, in a process of its own for \
+    each of its modes, with its context there and memory touched before, by \
+    scripts/pytorch/startup.py on the same machine";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]

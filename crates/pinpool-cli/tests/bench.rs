@@ -404,6 +404,14 @@ fn shortest(phase: &Value) -> f64 {
 }
 
 #[test]
+fn the_process_that_startup_starts_is_nobody_elses_command() {
+    assert!(!run(&["bench", "--help"]).stdout.contains("startup-neighbour"));
+    let mut command = pinpool(&["bench", "startup-neighbour"]);
+    let ran: Ran = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into();
+    assert_refused(&ran, &["no CUDA device"]);
+}
+
+#[test]
 fn startup_fits_what_it_opens_into_a_memory_lock_limit() {
     let ran = limited(5_000_000, &["bench", "startup", "--quick", "--json", "-"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");

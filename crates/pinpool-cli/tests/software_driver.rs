@@ -158,6 +158,13 @@ fn startup_opens_in_every_way_and_watches_another_process() {
     assert!(ran.stderr.contains("PyTorch 2.11.0 takes"), "{ran:?}");
 }
 
+#[test]
+fn the_process_that_startup_starts_ends_with_its_orders() {
+    // Standard input is at its end already.
+    let ran = run_on_software_driver(&["bench", "startup-neighbour"]);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ready\n", ""), "{ran:?}");
+}
+
 /// The name of the software driver's device.
 fn software_device() -> Value {
     let ran = run_on_software_driver(&["bench", "copy", "--size", "4096", "--json", "-"]);
