@@ -108,6 +108,13 @@ pub use stats::{ClassStats, PoolStats};
 pub use tag::Tag;
 pub use view::{LeaseView, LeaseViewMut};
 
+/// What the system allows this process and has left: the facts that pools are admitted by.
+pub mod limits {
+    pub use crate::memory::limits::{
+        Cgroup, CgroupLimit, CgroupVersion, HugePages, MemInfo, Memlock, Pressure, Stall,
+    };
+}
+
 /// The README's code, tested.
 #[cfg(all(doctest, feature = "cuda", feature = "config"))]
 #[doc = include_str!("../../../README.md")]

@@ -1,10 +1,11 @@
-//! What the system allows this process to lock; it reads limits and changes none.
+//! How much memory this process may lock, and has locked.
 
 use std::fmt;
+use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// `RLIMIT_MEMLOCK` in bytes, `None` for unlimited.
+/// `RLIMIT_MEMLOCK` in bytes, `None` for unlimited. It binds each process for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memlock {
     /// What counts.
@@ -26,6 +27,12 @@ impl Memlock {
         let capabilities = status("CapEff:").and_then(|set| u64::from_str_radix(&set, 16).ok());
         capabilities.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1)
     }
+
+    /// Bytes that this process has locked, as the kernel counts them (`VmLck`); 0 where it does not
+    /// tell. Memory that a driver holds is not among them.
+    pub fn locked_bytes() -> u64 {
+        locked_now()
+    }
 }
 
 impl fmt::Display for Memlock {
@@ -43,9 +50,9 @@ pub(crate) fn locked_now() -> u64 {
 }
 
 /// One field of what the kernel says of this process.
-fn status(field: &str) -> Option<String> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    Some(status.lines().find_map(|line| line.strip_prefix(field))?.trim().to_owned())
+fn status(name: &str) -> Option<String> {
+    let status = super::text(Path::new("/proc/self/status"))?;
+    Some(super::field(&status, name)?.to_owned())
 }
 
 /// Bytes in a page of this system.
