@@ -111,7 +111,7 @@ pub use view::{LeaseView, LeaseViewMut};
 /// What the system allows this process and has left: the facts that pools are admitted by.
 pub mod limits {
     pub use crate::memory::limits::{
-        Cgroup, CgroupLimit, CgroupVersion, HugePages, MemInfo, Memlock, Pressure, Stall,
+        Cgroup, CgroupLimit, CgroupVersion, Commit, HugePages, MemInfo, Memlock, Pressure, Stall,
     };
 }
 

@@ -29,7 +29,10 @@ impl Driver {
             Ok(info) => Self {
                 missing: None,
                 cuda: info.cuda_version,
-                gpus: (0..).zip(info.devices).map(|(ordinal, info)| Gpu::new(ordinal, info)).collect(),
+                gpus: (0..)
+                    .zip(info.devices)
+                    .map(|(ordinal, info)| Gpu::new(ordinal, info))
+                    .collect(),
                 visible,
             },
             Err(reason) => Self { missing: Some(reason), visible, ..Self::default() },

@@ -45,10 +45,7 @@ impl Rate {
     }
 
     fn least(self, other: Self) -> Self {
-        Self {
-            transfers: self.transfers.min(other.transfers),
-            lanes: self.lanes.min(other.lanes),
-        }
+        Self { transfers: self.transfers.min(other.transfers), lanes: self.lanes.min(other.lanes) }
     }
 }
 

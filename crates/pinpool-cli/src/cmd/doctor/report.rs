@@ -90,15 +90,19 @@ impl Report {
         self.lines.sort_by_key(|(group, _)| *group);
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().map(|(_, line)| line)
+    }
+
     /// The names of the lines with a status.
     pub(super) fn names(&self, status: Status) -> Vec<&str> {
-        let with = self.lines.iter().filter(|(_, line)| line.status == status);
-        with.map(|(_, line)| line.name.as_str()).collect()
+        let with = self.all().filter(|line| line.status == status);
+        with.map(|line| line.name.as_str()).collect()
     }
 
     /// Each group under its name, in columns, at most [`WIDTH`] wide but for words that are longer.
     pub(super) fn to_text(&self) -> String {
-        let names = self.lines.iter().map(|(_, line)| line.name.chars().count());
+        let names = self.all().map(|line| line.name.chars().count());
         let width = names.max().unwrap_or(0);
         let mut text = String::new();
         let mut before = None;

@@ -29,10 +29,11 @@ impl Request {
             builder = builder.device(device);
         }
         let wrong = |cause: pinpool::Error| Failure::Input(cause.to_string());
-        let config = builder.config().map_err(wrong)?;
-        let plan = match arguments.config {
-            Some(_) => Some(builder.plan().map_err(wrong)?),
-            None => None,
+        let (config, plan) = if arguments.config.is_some() {
+            let plan = builder.plan().map_err(wrong)?;
+            (plan.config.clone(), Some(plan))
+        } else {
+            (builder.config().map_err(wrong)?, None)
         };
         Ok(Self {
             config,

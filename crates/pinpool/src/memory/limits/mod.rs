@@ -10,7 +10,7 @@ mod mounts;
 mod pressure;
 
 pub use cgroup::{Cgroup, CgroupLimit, CgroupVersion};
-pub use meminfo::{HugePages, MemInfo};
+pub use meminfo::{Commit, HugePages, MemInfo};
 pub use memlock::Memlock;
 pub use pressure::{Pressure, Stall};
 
