@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::layer::{ClassLayer, Layer};
-use crate::config::{BackendChoice, ClassConfig, PoolConfig, Threads, env};
+use crate::config::{BackendChoice, ClassConfig, OnPressure, PoolConfig, Threads, env};
 use crate::error::{ConfigError, Error, Origin};
 use crate::foreign::tell;
-use crate::memory::{ForkPolicy, LockMode, PageLock};
+use crate::memory::{ForkPolicy, KeepFree, LockMode, PageLock};
 use crate::plan::Plan;
 use crate::pool::Pool;
 
@@ -154,6 +154,18 @@ impl PoolBuilder {
     /// Reports each lease that is held for longer, once; implies [`Self::track_holders`].
     pub fn leak_after(mut self, held: Duration) -> Self {
         self.layer.leak_after = Some(held);
+        self
+    }
+
+    /// What stays free of the machine's RAM and of the control group's limit.
+    pub fn keep_free(mut self, keep: KeepFree) -> Self {
+        self.layer.keep_free = Some(keep);
+        self
+    }
+
+    /// What grown slabs do while the system is short of memory.
+    pub fn on_pressure(mut self, policy: OnPressure) -> Self {
+        self.layer.on_pressure = Some(policy);
         self
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::FenceError;
-use crate::memory::{BackendKind, MemoryError};
+use crate::memory::{BackendKind, Headroom, MemoryError};
 use crate::size_class::ClassId;
 use crate::tag::Tag;
 
@@ -33,7 +33,7 @@ pub enum Error {
     /// The locked-memory limit of this process is too small. Everything was rolled back.
     #[error(
         "cannot lock {needed} bytes of host memory ({already} of them were locked when it failed, \
-         and {elsewhere} bytes are locked by the rest of this process): RLIMIT_MEMLOCK is {} soft and {} hard; raise it with `ulimit -l` (KiB), \
+         and {elsewhere} bytes are locked by the rest of this process): RLIMIT_MEMLOCK is {} soft and {} hard, for each process by itself; raise it with `ulimit -l` (KiB), \
          `LimitMEMLOCK=` in the systemd unit, `--ulimit memlock=-1` for a container, or give the \
          process CAP_IPC_LOCK; or set `lock = \"try\"` in [pool] to run unlocked",
         Limit(*.soft), Limit(*.hard)
@@ -51,6 +51,21 @@ pub enum Error {
         hard: Option<u64>,
         /// The system's answer.
         source: Box<MemoryError>,
+    },
+
+    /// A limit of the system leaves too little room for the pool. Everything was rolled back; if
+    /// `taken` is 0, nothing was mapped.
+    #[error(
+        "the pool needs {needed} bytes of host memory ({taken} of them were taken when it failed), but \
+         {headroom}; {}", .headroom.remedy()
+    )]
+    NoRoom {
+        /// Bytes that the configuration takes when the pool opens.
+        needed: u64,
+        /// Bytes of the slabs that were made before it failed; they are given back again.
+        taken: u64,
+        /// The limit that binds, with its figures.
+        headroom: Box<Headroom>,
     },
 
     /// Host memory could not be obtained or pinned. Everything was rolled back.
@@ -151,7 +166,10 @@ impl Error {
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
-            Self::Config(_) | Self::BackendUnavailable { .. } | Self::MemlockLimit { .. }
+            Self::Config(_)
+                | Self::BackendUnavailable { .. }
+                | Self::MemlockLimit { .. }
+                | Self::NoRoom { .. }
         )
     }
 }

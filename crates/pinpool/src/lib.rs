@@ -86,7 +86,7 @@ pub use builder::PoolBuilder;
 pub use bytemuck::Pod;
 pub use config::{
     ALIGN_DEFAULT, BackendChoice, ClassConfig, DURATION_MAX, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT,
-    OnEmpty, PIN_CHUNK_DEFAULT, PoolConfig, SPILL_MAX, Scrub, THREADS_MAX, Threads,
+    OnEmpty, OnPressure, PIN_CHUNK_DEFAULT, PoolConfig, SPILL_MAX, Scrub, THREADS_MAX, Threads,
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, OldestHolder, Origin};
 pub use fence::{Fence, FenceError, FenceStatus, ManualFence};
@@ -95,8 +95,8 @@ pub use in_flight::{InFlight, Landing, TryTakeError};
 pub use lease::Lease;
 
 pub use memory::{
-    BackendKind, ForkPolicy, Heap, LockMode, Memlock, MemoryCause, MemoryError, MemoryStep, Mlock,
-    PageLock, Pinned, Region,
+    BackendKind, ForkPolicy, Heap, KeepFree, LockMode, Memlock, MemoryCause, MemoryError,
+    MemoryStep, Mlock, PageLock, Pinned, Region,
 };
 pub use plan::{ClassPlan, GrowPlan, Plan};
 pub use pool::{LeaseFuture, Pool};
@@ -111,7 +111,8 @@ pub use view::{LeaseView, LeaseViewMut};
 /// What the system allows this process and has left: the facts that pools are admitted by.
 pub mod limits {
     pub use crate::memory::limits::{
-        Cgroup, CgroupLimit, CgroupVersion, Commit, HugePages, MemInfo, Memlock, Pressure, Stall,
+        Cgroup, CgroupLimit, CgroupVersion, Commit, Facts, Headroom, HugePages, KeepFree, LimitKind,
+        MemInfo, Memlock, Pressure, Stall,
     };
 }
 

@@ -8,7 +8,8 @@ use crate::attached::AnyFence;
 use crate::bell::Bell;
 use crate::budget::Budget;
 use crate::clock;
-use crate::memory::PageLock;
+use crate::memory::limits::admission::Admission;
+use crate::memory::{KeepFree, PageLock};
 use crate::process::Home;
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::wakers::Wakers;
@@ -20,6 +21,8 @@ pub(crate) struct Shared {
     /// The process whose pool this is.
     home: Home,
     pub(crate) budget: Budget,
+    /// What the system's limits have room for.
+    pub(crate) admission: Admission,
     /// Wakes the keeper.
     pub(crate) bell: Bell,
     /// Wakes the thread that adds slabs.
@@ -43,11 +46,13 @@ struct Mapped {
 }
 
 impl Shared {
-    pub(crate) fn new(memory: Arc<dyn PageLock>, cap: u64, home: Home) -> Self {
+    pub(crate) fn new(memory: Arc<dyn PageLock>, cap: u64, keep: KeepFree, home: Home) -> Self {
+        let admission = Admission::new(&*memory, keep);
         Self {
             memory,
             home,
             budget: Budget::new(cap),
+            admission,
             bell: Bell::new(),
             growth: Bell::new(),
             wakers: Wakers::new(),

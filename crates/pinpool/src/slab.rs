@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::Threads;
 use crate::foreign::tell;
-use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, Pinned, Region};
 use crate::shared::Shared;
 use crate::sync::plain::{AtomicUsize, Ordering};
 
@@ -67,6 +67,7 @@ impl Slab {
         // Read before the half-made slab is dropped and its share is gone.
         let failure = |error| SlabFailure { error, pinned: shared.budget.used() };
         let SlabSize { bytes, chunk_bytes } = size;
+        shared.admission.enter(bytes as u64, pin).map_err(failure)?;
         let start = timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure)?;
         shared.slab_opened(bytes as u64);
         let mut slab = Self {
@@ -78,8 +79,7 @@ impl Slab {
             shared: Arc::clone(shared),
         };
         // From here `slab`'s drop undoes what was done (I10).
-        timed(&mut times.populate, || populate(&*shared.memory, slab.region, threads))
-            .map_err(failure)?;
+        timed(&mut times.populate, || populate(shared, slab.region, threads)).map_err(failure)?;
         if pin {
             timed(&mut times.pin, || slab.pin()).map_err(failure)?;
         }
@@ -200,7 +200,7 @@ impl Drop for Slab {
 
 /// Backs the region with memory from several threads. A thread that cannot be started is no
 /// failure: the others, the caller first, take its share.
-fn populate(memory: &dyn PageLock, region: Region, threads: Threads) -> Result<(), MemoryError> {
+fn populate(shared: &Shared, region: Region, threads: Threads) -> Result<(), MemoryError> {
     let pieces = region.bytes.div_ceil(PIECE_BYTES);
     let next = AtomicUsize::new(0);
     let work = || {
@@ -212,8 +212,9 @@ fn populate(memory: &dyn PageLock, region: Region, threads: Threads) -> Result<(
             let offset = piece * PIECE_BYTES;
             // SAFETY: the piece lies within the region.
             let part = unsafe { region.part(offset, PIECE_BYTES.min(region.bytes - offset)) };
+            let _room = shared.admission.admit(part.bytes as u64)?;
             // SAFETY: the region was reserved by this memory, and nobody uses it yet.
-            unsafe { memory.populate(part) }?;
+            unsafe { shared.memory.populate(part) }?;
         }
     };
     let work = &work;

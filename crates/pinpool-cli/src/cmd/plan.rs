@@ -2,7 +2,7 @@
 //! pinned.
 
 use humantime::format_duration;
-use pinpool::{ClassPlan, Plan, Pool, Threads};
+use pinpool::{ClassPlan, KeepFree, Plan, Pool, Threads};
 use pinpool_bench::machine;
 use serde_json::{Value, json};
 
@@ -39,6 +39,11 @@ fn to_json(plan: &Plan) -> Value {
             "fork": config.fork.to_string(),
             "track_holders": config.track_holders,
             "leak_after": config.leak_after.map(|held| format_duration(held).to_string()),
+            "keep_free": match config.keep_free {
+                KeepFree::Bytes(bytes) => json!(bytes),
+                other => json!(other.to_string()),
+            },
+            "on_pressure": config.on_pressure.to_string(),
             "debug_checks": config.debug_checks,
         },
         "classes": plan.classes.iter().map(class).collect::<Vec<_>>(),

@@ -27,6 +27,14 @@ unsafe impl<M: PageLock> PageLock for Counted<M> {
         self.inner.kind()
     }
 
+    fn takes_system_memory(&self) -> bool {
+        self.inner.takes_system_memory()
+    }
+
+    fn needs_memlock(&self) -> bool {
+        self.inner.needs_memlock()
+    }
+
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         let result = self.inner.reserve(bytes);
         self.ledger.count(MemoryStep::Reserve, result.is_err());

@@ -40,6 +40,14 @@ unsafe impl<M: PageLock> PageLock for Delayed<M> {
         self.inner.kind()
     }
 
+    fn takes_system_memory(&self) -> bool {
+        self.inner.takes_system_memory()
+    }
+
+    fn needs_memlock(&self) -> bool {
+        self.inner.needs_memlock()
+    }
+
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         self.sleep(MemoryStep::Reserve);
         self.inner.reserve(bytes)

@@ -105,6 +105,14 @@ unsafe impl<M: PageLock> PageLock for Faulty<M> {
         self.inner.kind()
     }
 
+    fn takes_system_memory(&self) -> bool {
+        self.inner.takes_system_memory()
+    }
+
+    fn needs_memlock(&self) -> bool {
+        self.inner.needs_memlock()
+    }
+
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         self.log.check(MemoryStep::Reserve, bytes)?;
         self.inner.reserve(bytes)

@@ -46,6 +46,14 @@ unsafe impl<M: PageLock> PageLock for Limited<M> {
         self.inner.kind()
     }
 
+    fn takes_system_memory(&self) -> bool {
+        self.inner.takes_system_memory()
+    }
+
+    fn needs_memlock(&self) -> bool {
+        self.inner.needs_memlock()
+    }
+
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         self.inner.reserve(bytes)
     }

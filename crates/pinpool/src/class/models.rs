@@ -19,7 +19,7 @@ use crate::config::{OnEmpty, Scrub, Threads};
 use crate::error::LeaseError;
 use crate::free_list::FreeList;
 use crate::lease::Lease;
-use crate::memory::Heap;
+use crate::memory::{Heap, KeepFree};
 use crate::plan::{ClassPlan, GrowPlan};
 use crate::process::Home;
 use crate::shared::Shared;
@@ -190,7 +190,7 @@ impl Drop for House {
 
 fn open(shape: Shape) -> (House, Arc<Shared>) {
     let home = Home::here().expect("a mark");
-    let shared = Arc::new(Shared::new(Arc::new(Heap::new()), u64::MAX, home));
+    let shared = Arc::new(Shared::new(Arc::new(Heap::new()), u64::MAX, KeepFree::Off, home));
     let plan = ClassPlan {
         name: "model".into(),
         size: SLOT_BYTES,

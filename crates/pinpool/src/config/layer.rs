@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::Threads;
 use super::value::{self, BadValue, Raw};
-use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, OnEmpty, PoolConfig, SPILL_MAX, Scrub};
+use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, OnEmpty, OnPressure, PoolConfig};
+use super::{SPILL_MAX, Scrub};
 use crate::free_list::SLOTS_MAX;
-use crate::memory::{ForkPolicy, LockMode};
+use crate::memory::{ForkPolicy, KeepFree, LockMode};
 
 /// The options that one source sets.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +21,8 @@ pub(crate) struct Layer {
     pub(crate) fork: Option<ForkPolicy>,
     pub(crate) track_holders: Option<bool>,
     pub(crate) leak_after: Option<Duration>,
+    pub(crate) keep_free: Option<KeepFree>,
+    pub(crate) on_pressure: Option<OnPressure>,
     pub(crate) debug_checks: Option<bool>,
     pub(crate) classes: Vec<ClassLayer>,
 }
@@ -45,7 +48,7 @@ pub(crate) struct ClassLayer {
 }
 
 /// The keys of `[pool]`.
-pub(super) const POOL_KEYS: [&str; 10] = [
+pub(super) const POOL_KEYS: [&str; 12] = [
     "backend",
     "device",
     "max_pinned",
@@ -55,6 +58,8 @@ pub(super) const POOL_KEYS: [&str; 10] = [
     "fork",
     "track_holders",
     "leak_after",
+    "keep_free",
+    "on_pressure",
     "debug_checks",
 ];
 /// The keys of `[[class]]`. None ends like another after `_`, which variables would confuse.
@@ -91,6 +96,8 @@ impl Layer {
             "fork" => self.fork = Some(value::fork(raw)?),
             "track_holders" => self.track_holders = Some(value::boolean(raw)?),
             "leak_after" => self.leak_after = Some(value::duration(raw)?),
+            "keep_free" => self.keep_free = Some(value::keep_free(raw)?),
+            "on_pressure" => self.on_pressure = Some(value::on_pressure(raw)?),
             "debug_checks" => self.debug_checks = Some(value::boolean(raw)?),
             _ => return Err(unknown(key, &POOL_KEYS)),
         }
@@ -108,6 +115,8 @@ impl Layer {
         take(&mut self.fork, over.fork);
         take(&mut self.track_holders, over.track_holders);
         take(&mut self.leak_after, over.leak_after);
+        take(&mut self.keep_free, over.keep_free);
+        take(&mut self.on_pressure, over.on_pressure);
         take(&mut self.debug_checks, over.debug_checks);
         for class in over.classes {
             match self.classes.iter_mut().find(|known| known.name == class.name) {
@@ -143,6 +152,8 @@ impl Layer {
             ("fork", self.fork.is_some()),
             ("track_holders", self.track_holders.is_some()),
             ("leak_after", self.leak_after.is_some()),
+            ("keep_free", self.keep_free.is_some()),
+            ("on_pressure", self.on_pressure.is_some()),
             ("debug_checks", self.debug_checks.is_some()),
         ]
         .into_iter()
@@ -163,6 +174,8 @@ impl Layer {
             fork: self.fork.unwrap_or(defaults.fork),
             track_holders: track_holders || self.leak_after.is_some(),
             leak_after: self.leak_after,
+            keep_free: self.keep_free.unwrap_or(defaults.keep_free),
+            on_pressure: self.on_pressure.unwrap_or(defaults.on_pressure),
             debug_checks: self.debug_checks.unwrap_or(defaults.debug_checks),
             classes: self.classes.into_iter().map(ClassLayer::into_config).collect(),
         }
@@ -352,6 +365,7 @@ mod tests {
             "lock" => "off",
             "fork" => "deny",
             "on_empty" => "grow",
+            "on_pressure" => "ignore",
             "scrub" => "zero",
             "track_holders" | "debug_checks" => "true",
             "leak_after" | "idle_after" => "5s",

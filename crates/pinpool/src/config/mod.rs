@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use class::{ALIGN_DEFAULT, ClassConfig, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT};
 pub use class::{OnEmpty, SPILL_MAX, Scrub};
 
-use crate::memory::{ForkPolicy, LockMode};
+use crate::memory::{ForkPolicy, KeepFree, LockMode};
 
 /// An effective configuration: every option with the value that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,11 @@ pub struct PoolConfig {
     /// A lease that is held for longer is reported, once; more than zero and at most
     /// [`DURATION_MAX`]. Implies `track_holders`. Default: none, nothing is reported.
     pub leak_after: Option<Duration>,
+    /// What stays free of the machine's RAM and of the control group's limit. Default:
+    /// [`KeepFree::Auto`].
+    pub keep_free: KeepFree,
+    /// What grown slabs do while the system is short of memory. Default: [`OnPressure::Trim`].
+    pub on_pressure: OnPressure,
     /// Canaries between the slots, poison in free ones and guard pages around slabs. Needs the
     /// Cargo feature `debug-checks`. Default: no.
     pub debug_checks: bool,
@@ -56,6 +61,18 @@ pub enum BackendChoice {
     Cuda,
     /// Host memory, locked as `lock` says.
     Host,
+}
+
+/// What classes that grow do while tasks wait for memory (`memory.pressure` of the control group where it
+/// is counted, else `/proc/pressure/memory`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnPressure {
+    /// Unused grown slabs and pageable buffers go at once, and nothing grows until it is over. What the
+    /// pool opened with stays.
+    #[default]
+    Trim,
+    /// As at any other time.
+    Ignore,
 }
 
 /// A number of threads.
@@ -91,6 +108,8 @@ impl Default for PoolConfig {
             fork: ForkPolicy::default(),
             track_holders: false,
             leak_after: None,
+            keep_free: KeepFree::default(),
+            on_pressure: OnPressure::default(),
             debug_checks: false,
             classes: Vec::new(),
         }
@@ -103,6 +122,15 @@ impl fmt::Display for BackendChoice {
             Self::Auto => "auto",
             Self::Cuda => "cuda",
             Self::Host => "host",
+        })
+    }
+}
+
+impl fmt::Display for OnPressure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Trim => "trim",
+            Self::Ignore => "ignore",
         })
     }
 }

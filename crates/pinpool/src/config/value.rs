@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, Scrub, THREADS_MAX, Threads};
+use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, OnPressure, Scrub};
+use super::{THREADS_MAX, Threads};
 use crate::frame::FrameSpec;
-use crate::memory::{ForkPolicy, LockMode};
+use crate::memory::{ForkPolicy, KeepFree, LockMode};
 
 /// A value as the user wrote it.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +107,23 @@ pub(super) fn on_empty(raw: Raw<'_>) -> Value<OnEmpty> {
         &[OnEmpty::Wait, OnEmpty::Fail, OnEmpty::Grow, OnEmpty::Pageable],
         &["wait", "fail", "grow", "pageable"],
     )
+}
+
+/// What classes do under memory pressure.
+pub(super) fn on_pressure(raw: Raw<'_>) -> Value<OnPressure> {
+    choice(raw, &[OnPressure::Trim, OnPressure::Ignore], &["trim", "ignore"])
+}
+
+/// `auto`, `off` or a count of bytes.
+pub(super) fn keep_free(raw: Raw<'_>) -> Value<KeepFree> {
+    match raw {
+        Raw::Text("auto") => Ok(KeepFree::Auto),
+        Raw::Text("off") => Ok(KeepFree::Off),
+        _ => bytes(raw).map(KeepFree::Bytes).map_err(|wrong| BadValue {
+            problem: format!("{}, or \"auto\" or \"off\"", wrong.problem),
+            ..wrong
+        }),
+    }
 }
 
 /// What happens to a slot between two owners.

@@ -67,4 +67,9 @@ unsafe impl PageLock for Heap {
         unsafe { std::alloc::dealloc(region.start.as_ptr(), layout) };
         Ok(())
     }
+
+    /// The allocator's memory becomes RAM when it is written to, and no limit is held against it.
+    fn takes_system_memory(&self) -> bool {
+        false
+    }
 }

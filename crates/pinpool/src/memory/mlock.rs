@@ -94,4 +94,8 @@ unsafe impl PageLock for Mlock {
         // SAFETY: the caller's duty is the same.
         unsafe { mapping::release(region, self.options) }
     }
+
+    fn needs_memlock(&self) -> bool {
+        self.mode == LockMode::Require
+    }
 }

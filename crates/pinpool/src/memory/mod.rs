@@ -8,7 +8,8 @@ mod mlock;
 pub(crate) mod page;
 
 pub use heap::Heap;
-pub use limits::Memlock;
+pub(crate) use limits::Headroom;
+pub use limits::{KeepFree, Memlock};
 pub use mlock::{LockMode, Mlock};
 
 use std::any::Any;
@@ -89,6 +90,21 @@ pub unsafe trait PageLock: Send + Sync + fmt::Debug {
     ///
     /// `region` is exactly one that `reserve` gave, nothing of it is pinned, nobody uses it.
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError>;
+
+    /// Whether its memory is RAM of this system that `populate`, or `reserve`, takes. Then the pool looks
+    /// at the machine's free memory and at the limit of its control group before each of these calls, and
+    /// refuses what does not fit. A wrapper passes on what it wraps.
+    ///
+    /// False for memory that was set aside before, on a device, or that is not really there.
+    fn takes_system_memory(&self) -> bool {
+        true
+    }
+
+    /// Whether `pin` fails where `RLIMIT_MEMLOCK` has no room for the chunk. Then the pool holds the
+    /// limit against all that it is to pin before it takes anything. A wrapper passes on what it wraps.
+    fn needs_memlock(&self) -> bool {
+        false
+    }
 
     /// Itself, if callers may use more of it than this contract; a wrapper passes on what it wraps.
     /// GPU copies look for the CUDA backend here.
@@ -217,8 +233,11 @@ impl MemoryError {
     /// True when a locking limit explains the failure.
     pub(crate) fn is_lock_limit(&self) -> bool {
         let refused = [libc::ENOMEM, libc::EPERM, libc::EAGAIN];
-        self.step == MemoryStep::Pin
-            && matches!(self.cause, MemoryCause::Os(code) if refused.contains(&code))
+        match &self.cause {
+            MemoryCause::Os(code) => self.step == MemoryStep::Pin && refused.contains(code),
+            MemoryCause::NoRoom(headroom) => headroom.is_memlock(),
+            _ => false,
+        }
     }
 }
 
@@ -267,6 +286,8 @@ pub enum MemoryCause {
         /// The most it may pin.
         cap: u64,
     },
+    /// A limit of the system leaves too little room: which, and its figures.
+    NoRoom(Box<Headroom>),
     /// A reason from outside.
     Other(&'static str),
 }
@@ -277,6 +298,7 @@ impl fmt::Display for MemoryCause {
             Self::Os(code) => write!(f, "{}", io::Error::from_raw_os_error(*code)),
             Self::Driver(name) => write!(f, "the CUDA driver says {name}"),
             Self::Cap { used, cap } => write!(f, "max_pinned is {cap} bytes and {used} are in use"),
+            Self::NoRoom(headroom) => write!(f, "{headroom}; {}", headroom.remedy()),
             Self::Other(reason) => f.write_str(reason),
         }
     }

@@ -25,6 +25,7 @@ impl fmt::Display for Plan {
             config.leak_after.map_or("not set".into(), |held| format_duration(held).to_string()),
             config.debug_checks
         )?;
+        writeln!(f, "keep_free {}, on_pressure {}", config.keep_free, config.on_pressure)?;
         let width = self.classes.iter().map(|class| class.name.len()).max().unwrap_or(0).max(5);
         writeln!(
             f,

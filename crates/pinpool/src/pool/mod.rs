@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::foreign::tell;
 use crate::keeper::Keeper;
 use crate::memory::limits::locked_now;
-use crate::memory::{BackendKind, Memlock, PageLock};
+use crate::memory::{BackendKind, Memlock, MemoryCause, MemoryError, PageLock};
 use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
 use crate::reclaim::Stuck;
@@ -80,7 +80,9 @@ impl Pool {
             None => backend::choose(&plan.config)?,
         };
         let home = Home::here().map_err(Error::Mark)?;
-        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), home));
+        let keep = plan.config.keep_free;
+        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), keep, home));
+        admit(&plan, &shared)?;
         let mut times = StartupTimes::default();
         let making = Making {
             pins: plan.pinned_bytes > 0,
@@ -384,19 +386,39 @@ fn driver_failures() -> usize {
     0
 }
 
+/// Refuses a plan that the system's limits have no room for, before anything is mapped.
+fn admit(plan: &Plan, shared: &Shared) -> Result<(), Error> {
+    let entered = shared.admission.enter(plan.total_bytes, plan.pinned_bytes > 0);
+    entered.map_err(|source| match source.cause {
+        MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
+            Error::NoRoom { needed: plan.total_bytes, taken: 0, headroom }
+        }
+        _ => over_memlock(plan, 0, locked_now(), source),
+    })
+}
+
+fn over_memlock(plan: &Plan, already: u64, elsewhere: u64, source: MemoryError) -> Error {
+    let Memlock { soft, hard } = Memlock::read();
+    let (needed, source) = (plan.pinned_bytes, Box::new(source));
+    Error::MemlockLimit { needed, already, elsewhere, soft, hard, source }
+}
+
 /// Turns a failed step into an error that names the limit and the remedy.
 fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared) -> Error {
     let SlabFailure { error: source, pinned } = failure;
-    let Memlock { soft, hard } = Memlock::read();
     // The failing slab is undone by now; earlier ones still hold their share.
     let elsewhere = locked_now().saturating_sub(shared.budget.used());
-    let needed = plan.pinned_bytes;
-    let limited = soft.is_some_and(|soft| soft < needed.saturating_add(elsewhere));
+    let soft = Memlock::read().soft;
+    let limited = soft.is_some_and(|soft| soft < plan.pinned_bytes.saturating_add(elsewhere));
     if shared.memory.kind() == BackendKind::Host && source.is_lock_limit() && limited {
-        let source = Box::new(source);
-        return Error::MemlockLimit { needed, already: pinned, elsewhere, soft, hard, source };
+        return over_memlock(plan, pinned, elsewhere, source);
     }
-    Error::Memory { class: class.name.clone(), pinned, total: plan.total_bytes, source }
+    match source.cause {
+        MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
+            Error::NoRoom { needed: plan.total_bytes, taken: shared.mapped_bytes(), headroom }
+        }
+        _ => Error::Memory { class: class.name.clone(), pinned, total: plan.total_bytes, source },
+    }
 }
 
 fn announce(plan: &Plan, startup: &StartupReport) {

@@ -94,6 +94,10 @@ unsafe impl PageLock for Pages {
         BackendKind::Custom("simulated")
     }
 
+    fn takes_system_memory(&self) -> bool {
+        false
+    }
+
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         self.look(|books| books.fails(MemoryStep::Reserve, bytes))?;
         let start = self.heap.reserve(bytes)?;

@@ -59,6 +59,14 @@ unsafe impl<M: PageLock> PageLock for Witnessed<M> {
         self.0.kind()
     }
 
+    fn takes_system_memory(&self) -> bool {
+        self.0.takes_system_memory()
+    }
+
+    fn needs_memlock(&self) -> bool {
+        self.0.needs_memlock()
+    }
+
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         self.note().reserve(bytes)
     }

@@ -194,6 +194,10 @@ unsafe impl PageLock for Lazy {
         self.0
     }
 
+    fn takes_system_memory(&self) -> bool {
+        false
+    }
+
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let access = ProtFlags::READ | ProtFlags::WRITE;

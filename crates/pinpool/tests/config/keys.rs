@@ -45,6 +45,8 @@ fn a_misspelled_key_is_refused_with_its_line_and_the_nearest_name() {
         ("forks", "fork"),
         ("track_holder", "track_holders"),
         ("leak-after", "leak_after"),
+        ("keep-free", "keep_free"),
+        ("on_presure", "on_pressure"),
         ("debug_check", "debug_checks"),
     ] {
         assert_refused(
@@ -86,7 +88,8 @@ fn a_key_at_the_wrong_level_is_refused_with_the_level_it_belongs_to() {
         );
     }
     let first = ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
-    for key in first.into_iter().chain(["fork", "track_holders", "leak_after", "debug_checks"]) {
+    let rest = ["fork", "track_holders", "leak_after", "keep_free", "on_pressure", "debug_checks"];
+    for key in first.into_iter().chain(rest) {
         assert_refused(
             &format!("{CLASS}{key} = 1\n"),
             5,

@@ -3,13 +3,16 @@
 //! Each reader looks below a folder that stands for `/`, so that other systems can be laid out in one.
 //! Whatever a system does not tell, or tells in an unknown form, is `None`: it is never an error.
 
+pub(crate) mod admission;
 mod cgroup;
+mod headroom;
 mod meminfo;
 mod memlock;
 mod mounts;
 mod pressure;
 
 pub use cgroup::{Cgroup, CgroupLimit, CgroupVersion};
+pub use headroom::{Facts, Headroom, KeepFree, LimitKind};
 pub use meminfo::{Commit, HugePages, MemInfo};
 pub use memlock::Memlock;
 pub use pressure::{Pressure, Stall};
@@ -20,6 +23,15 @@ use std::path::{Path, PathBuf};
 
 /// The system itself.
 const SYSTEM: &str = "/";
+
+/// The folder that stands for `/`, which only tests of this crate change, each for its own thread.
+pub(crate) fn root() -> PathBuf {
+    #[cfg(all(test, not(any(loom, shuttle, miri))))]
+    if let Some(root) = tests::root() {
+        return root;
+    }
+    SYSTEM.into()
+}
 
 /// Where a path of the system lies below `root`.
 fn below(root: &Path, path: &Path) -> PathBuf {

@@ -7,13 +7,24 @@ use std::time::Duration;
 
 use super::*;
 
+thread_local! {
+    static ROOT: std::cell::RefCell<Option<PathBuf>> = const { std::cell::RefCell::new(None) };
+}
+
+/// The folder that stands for `/` on this thread.
+pub(super) fn root() -> Option<PathBuf> {
+    ROOT.with_borrow(Clone::clone)
+}
+
 /// A system in a folder of its own.
 struct System(tempfile::TempDir);
 
 impl System {
     fn new(files: &[(&str, &str)]) -> Self {
         let system = Self(tempfile::tempdir().unwrap());
-        files.iter().for_each(|(path, text)| system.write(path, text));
+        for (path, text) in files {
+            system.write(path, text);
+        }
         system
     }
 
