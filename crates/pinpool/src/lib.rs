@@ -111,8 +111,8 @@ pub use view::{LeaseView, LeaseViewMut};
 /// What the system allows this process and has left: the facts that pools are admitted by.
 pub mod limits {
     pub use crate::memory::limits::{
-        Cgroup, CgroupLimit, CgroupVersion, Commit, Facts, Headroom, HugePages, KeepFree, LimitKind,
-        MemInfo, Memlock, Pressure, Stall,
+        Cgroup, CgroupLimit, CgroupVersion, Commit, Facts, Headroom, HugePages, KeepFree,
+        LimitKind, MemInfo, Memlock, Pressure, Stall,
     };
 }
 

@@ -3,7 +3,7 @@
 use pinpool_bench::machine;
 
 use super::devices::Gpu;
-use super::report::Line;
+use super::report::{self, Line};
 use super::request::Request;
 use super::root::Root;
 use super::surroundings::Surroundings;
@@ -65,10 +65,7 @@ fn library(root: &Root, driver: &Driver, around: &Surroundings, request: &Reques
     let name = "CUDA driver";
     let Some(reason) = &driver.missing else {
         let (major, minor) = driver.cuda;
-        let count = match driver.gpus.len() {
-            1 => "1 device".to_owned(),
-            count => format!("{count} devices"),
-        };
+        let count = report::counted(driver.gpus.len(), "device", "devices");
         return Line::ok(name, format!("serves CUDA {major}.{minor}, {count}"));
     };
     let value = format!("cannot be used: {reason}");

@@ -1,6 +1,7 @@
 //! What this process may lock and use, beside what the machine has.
 
 use pinpool::LockMode;
+use pinpool::limits::Headroom;
 use pinpool_bench::text;
 
 use super::facts::Facts;
@@ -9,7 +10,45 @@ use super::request::Request;
 
 /// `on_host` says that the pool stands on host memory, which the lock limit binds.
 pub(super) fn lines(facts: &Facts, request: &Request, on_host: bool) -> Vec<Line> {
-    vec![memlock(facts, request, on_host), capability(facts), cgroup(facts)]
+    vec![
+        memlock(facts, request, on_host),
+        capability(facts),
+        cgroup(facts),
+        least(facts, request, on_host),
+    ]
+}
+
+/// The limit that leaves the least.
+fn least(facts: &Facts, request: &Request, on_host: bool) -> Line {
+    let name = "least limit";
+    let Some(binding) = facts.binding(request, on_host) else {
+        return Line::none(name, "no limit is known, or `keep_free` is off");
+    };
+    let value = told(&binding);
+    // Whether it is enough for the classes of a file is told with them.
+    let wanted = request.pinned_bytes().unwrap_or(PAGE_BYTES);
+    match binding.room() {
+        none if none < PAGE_BYTES => Line::problem(name, value, binding.remedy()),
+        small if small < wanted.max(SMALL) => Line::warning(name, value, binding.remedy()),
+        _ => Line::ok(name, value),
+    }
+}
+
+/// A limit with its figures, for people.
+pub(super) fn told(headroom: &Headroom) -> String {
+    let bytes = text::bytes;
+    let value = format!(
+        "{} leaves {} of {}",
+        headroom.limit,
+        bytes(headroom.room()),
+        bytes(headroom.bytes)
+    );
+    match headroom.kept_free {
+        0 => format!("{value}, {} are in use", bytes(headroom.used)),
+        kept => {
+            format!("{value}, {} are in use and {} kept free", bytes(headroom.used), bytes(kept))
+        }
+    }
 }
 
 fn memlock(facts: &Facts, request: &Request, on_host: bool) -> Line {
@@ -96,5 +135,7 @@ fn cgroup(facts: &Facts) -> Line {
     Line::ok(name, value)
 }
 
-/// A lock covers whole pages.
-const PAGE_BYTES: u64 = 4096;
+/// Memory is had and locked in whole pages.
+pub(super) const PAGE_BYTES: u64 = 4096;
+/// Less than that is hardly a pool.
+const SMALL: u64 = 64 << 20;

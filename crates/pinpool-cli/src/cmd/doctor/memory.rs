@@ -26,7 +26,7 @@ pub(super) fn lines(
 
 fn available(facts: &Facts, request: &Request) -> Line {
     let name = "available memory";
-    let Some(memory) = &facts.memory else {
+    let Some(memory) = facts.memory() else {
         return Line::none(name, "/proc/meminfo does not tell");
     };
     let (available, total) = (memory.available, memory.total);
@@ -107,7 +107,7 @@ fn overcommit(root: &Root, facts: &Facts, request: &Request) -> Line {
 /// With strict accounting, slabs count against a limit of its own kind.
 fn strict(facts: &Facts, request: &Request) -> Line {
     let name = "overcommit";
-    let Some(commit) = facts.memory.and_then(|memory| memory.commit) else {
+    let Some(commit) = facts.memory().and_then(|memory| memory.commit) else {
         return Line::none(name, "2: strict, and the kernel does not tell how much is left");
     };
     let (room, limit) = (commit.room(), commit.limit);

@@ -37,7 +37,9 @@ pub(crate) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
     let root = Root::new("/");
     let driver = Driver::probe();
     let facts = Facts::read(&root);
-    let trial = Trial::run(&request.config, config::room(&facts, &request, &driver));
+    let on_host = stands_on_host(&driver, &request, None);
+    let room = facts.binding(&request, on_host).map(|binding| binding.room());
+    let trial = Trial::run(&request.config, room);
     let report = examine(&root, &facts, &driver, &request, Some(&trial));
     let verdict = verdict(&report, &request);
     if arguments.json {
@@ -77,7 +79,7 @@ fn examine(
         let link = address.and_then(|address| link::Link::read(root, address).ok());
         report.add(Group::Test, trial.lines(link.map(|link| link.reachable().gigabytes())));
     }
-    report.add(Group::Config, config::lines(facts, request, on_host));
+    report.add(Group::Config, config::lines(facts, driver, request, on_host));
     report
 }
 
@@ -101,16 +103,13 @@ fn verdict(report: &Report, request: &Request) -> String {
     let (problems, warnings) = (report.names(Status::Problem), report.names(Status::Warning));
     let warned = match warnings.len() {
         0 => "no warning".to_owned(),
-        1 => "1 warning".to_owned(),
-        count => format!("{count} warnings"),
+        count => report::counted(count, "warning", "warnings"),
     };
-    match problems.len() {
-        0 => format!("{pool} can open here: no problem, {warned}"),
-        1 => format!("{pool} cannot open here: 1 problem ({}), {warned}", problems[0]),
-        count => {
-            format!("{pool} cannot open here: {count} problems ({}), {warned}", problems.join(", "))
-        }
+    if problems.is_empty() {
+        return format!("{pool} can open here: no problem, {warned}");
     }
+    let stopped = report::counted(problems.len(), "problem", "problems");
+    format!("{pool} cannot open here: {stopped} ({}), {warned}", problems.join(", "))
 }
 
 fn to_json(report: &Report, request: &Request) -> serde_json::Value {

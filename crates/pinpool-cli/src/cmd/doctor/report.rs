@@ -184,6 +184,11 @@ impl Group {
     }
 }
 
+/// How many there are of something.
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// The words of a text in rows of at most `width`, at least one row.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut rows = vec![String::new()];

@@ -7,8 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use pinpool::cuda::ComputeMode;
-use pinpool::limits::Memlock;
-use pinpool::{BackendChoice, ClassConfig, LockMode, Plan, PoolConfig};
+use pinpool::limits::{KeepFree, Memlock};
+use pinpool::{BackendChoice, ClassConfig, LockMode, OnEmpty, Plan, PoolConfig};
 
 use super::devices::Gpu;
 use super::report::Line;
@@ -340,6 +340,70 @@ fn the_lock_limit_stops_only_what_it_binds() {
 }
 
 #[test]
+fn a_file_s_pool_is_held_against_the_least_limit() {
+    const NAME: &str = "bytes at opening";
+    let machine = Machine::new(&[
+        ("proc/self/cgroup", "0::/\n"),
+        ("proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+        ("proc/meminfo", MEMINFO),
+        ("sys/fs/cgroup/memory.max", "1073741824\n"),
+        ("sys/fs/cgroup/memory.current", "209715200\n"),
+    ]);
+    // 1 GiB less 200 MiB in use and 32 MiB kept free.
+    let file = |megabytes: usize, count| {
+        pool(megabytes << 20, |config| {
+            config.classes[0].count = count;
+            config.classes.push(ClassConfig::new("small", 4096, 3));
+        })
+    };
+    let report = |request: &Request| machine.report(&no_driver(), request);
+    let fits = report(&file(79, 10));
+    says(&fits, NAME, Status::Ok, &["828.4 MB in 2 classes", "memory.max leaves 792 MiB of 1 GiB"]);
+    says(&fits, "least limit", Status::Ok, &["200 MiB are in use", "32 MiB kept free"]);
+    says(&fits, "backend", Status::Ok, &["'auto': host memory, locked"]);
+    let words =
+        ["memory.max", "'frame' takes 800 MiB", "`count = 9` fits, 10 does not", "--memory"];
+    says(&report(&file(80, 10)), NAME, Status::Problem, &words);
+    // The count that is named fits indeed, and one more does not.
+    says(&report(&file(80, 9)), NAME, Status::Ok, &[]);
+    let report_of_one = report(&file(900, 1));
+    says(&report_of_one, NAME, Status::Problem, &["even `count = 1` does not fit", "lower `size`"]);
+    let all = pool(900 << 20, |config| config.keep_free = KeepFree::Off);
+    says(&report(&all), NAME, Status::Ok, &["no limit of the system is known"]);
+    says(&report(&all), "least limit", Status::NotApplicable, &["keep_free"]);
+    // Without a file nothing is said of one.
+    let names: Vec<_> = report(&any()).all().map(|line| line.name.clone()).collect();
+    assert!(!names.iter().any(|name| name == NAME || name == "backend"), "{names:?}");
+    // The lock limit is less than the group's.
+    let locked = machine.report_with(&no_driver(), &file(79, 10), Some(8 << 20));
+    says(&locked, NAME, Status::Problem, &["RLIMIT_MEMLOCK leaves 8 MiB", "ulimit -l"]);
+}
+
+#[test]
+fn growth_that_the_limits_will_refuse_is_warned_of() {
+    let machine = Machine::new(&[("proc/meminfo", MEMINFO)]);
+    let grows = |max_pinned: u64| {
+        pool(1 << 30, |config| {
+            config.classes[0].count = 4;
+            config.classes[0].on_empty = OnEmpty::Grow;
+            config.classes[0].grow_max = Some(100);
+            config.classes[0].grow_by = Some(2);
+            config.max_pinned = Some(max_pinned);
+        })
+    };
+    let report = machine.report(&no_driver(), &grows(20 << 30));
+    says(&report, "bytes of growth", Status::Ok, &["16 GiB at most"]);
+    says(&report, "bytes at opening", Status::Ok, &["4 GiB in 1 class, max_pinned 20 GiB"]);
+    let report = machine.report(&no_driver(), &grows(60 << 30));
+    says(
+        &report,
+        "bytes of growth",
+        Status::Warning,
+        &["56 GiB at most", "leaves 43 GiB", "grow_max"],
+    );
+}
+
+#[test]
 fn devices_that_cannot_be_used_stop_the_pool_that_needs_them() {
     let machine = bare_metal();
     let cuda = |device| {
@@ -438,7 +502,7 @@ fn the_verdict_names_the_problems() {
     let request = pool(4096, |config| config.backend = BackendChoice::Cuda);
     let report = machine.report(&no_driver(), &request);
     let verdict = verdict(&report, &request);
-    assert!(verdict.contains("cannot open here: 1 problem (CUDA driver)"), "{verdict}");
+    assert!(verdict.contains("cannot open here: 2 problems (CUDA driver, backend)"), "{verdict}");
     let request = any();
     let good = super::verdict(&machine.report(&two_gpus(), &request), &request);
     assert!(good.starts_with("a pool of the default kind can open here: no problem"), "{good}");
