@@ -71,7 +71,7 @@ fn key(plan: &Plan, room: u64) -> String {
     let most = format!("[[class]] '{name}' takes {} of it", text::bytes(*slab_bytes as u64));
     match fits {
         0 => format!("{most}, and even `count = 1` does not fit: lower `size`, or other classes"),
-        fits => format!("{most}: `count = {}` fits, {count} does not", fits.min(*count as u64)),
+        fits => format!("{most}: `count = {fits}` fits, {count} does not"),
     }
 }
 

@@ -100,9 +100,11 @@ fn iommu(root: &Root, around: &Surroundings, driver: &Driver) -> Line {
         Some((gpu.ordinal, root.read(&format!("{folder}/iommu_group/type"))?))
     });
     let kinds: Vec<_> = kinds.collect();
-    let told: String =
-        kinds.iter().map(|(ordinal, kind)| format!(", device {ordinal}: {kind}")).collect();
-    let value = format!("in use, {groups} groups{told}{asked}");
+    let mut value = format!("in use, {groups} groups");
+    for (ordinal, kind) in &kinds {
+        value = format!("{value}, device {ordinal}: {kind}");
+    }
+    value.push_str(&asked);
     let translates = kinds.iter().any(|(_, kind)| kind.starts_with("DMA"));
     if translates && !around.hypervisor {
         let remedy = "each page that is pinned is mapped there too, which makes opening slower: boot with \

@@ -8,6 +8,7 @@ mod kernel;
 mod limits;
 mod link;
 mod memory;
+mod numa;
 mod report;
 mod request;
 mod root;
@@ -38,8 +39,8 @@ pub(crate) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
     let driver = Driver::probe();
     let facts = Facts::read(&root);
     let on_host = stands_on_host(&driver, &request, None);
-    let room = facts.binding(&request, on_host).map(|binding| binding.room());
-    let trial = Trial::run(&request.config, room);
+    let binding = facts.binding(&request, on_host);
+    let trial = Trial::run(&request.config, binding.map(|binding| binding.room()));
     let report = examine(&root, &facts, &driver, &request, Some(&trial));
     let verdict = verdict(&report, &request);
     if arguments.json {
@@ -47,10 +48,7 @@ pub(crate) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
     } else {
         out::print(&format!("{}\n{verdict}\n", report.to_text()))?;
     }
-    match report.names(Status::Problem).is_empty() {
-        true => Ok(()),
-        false => Err(Failure::Run(verdict)),
-    }
+    if report.names(Status::Problem).is_empty() { Ok(()) } else { Err(Failure::Run(verdict)) }
 }
 
 /// Every check that needs no more than what was read, and the lines of a trial, if there was one.
@@ -69,7 +67,7 @@ fn examine(
     report.add(Group::Devices, devices::lines(driver, request));
     for gpu in driver.gpus.iter().filter(|gpu| gpu.fault.is_none()) {
         let busy = copied && gpu.ordinal == request.device();
-        report.add(Group::Link, [link::line(root, gpu, busy)]);
+        report.add(Group::Link, [link::line(root, gpu, busy), numa::line(root, gpu)]);
     }
     report.add(Group::Memory, memory::lines(root, facts, &around, request));
     report.add(Group::Limits, limits::lines(facts, request, on_host));
@@ -85,13 +83,12 @@ fn examine(
 
 /// Whether the pool's memory is locked by the system rather than registered by the driver.
 fn stands_on_host(driver: &Driver, request: &Request, trial: Option<&Trial>) -> bool {
-    match trial.and_then(Trial::backend) {
-        Some(backend) => backend != BackendKind::Cuda,
-        None => {
-            let works = driver.gpu(request.device()).is_some_and(|gpu| gpu.fault.is_none());
-            !request.needs_cuda() && !(request.may_use_cuda() && works)
-        }
+    if let Some(backend) = trial.and_then(Trial::backend) {
+        return backend != BackendKind::Cuda;
     }
+    let works = driver.gpu(request.device()).is_some_and(|gpu| gpu.fault.is_none());
+    let on_device = request.needs_cuda() || (request.may_use_cuda() && works);
+    !on_device
 }
 
 /// All in one sentence.
