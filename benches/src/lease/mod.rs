@@ -141,8 +141,8 @@ const METHOD: &str = "\
     and the others hold nothing. after a fence: retire_after a \
     fence that is complete; where another thread takes all slots home at that moment, who asks \
     asks again. tail: each one timed, on all processors at once, by the processor's counter, less \
-    the median of two stamps with nothing between; what the stamps alone show is the machine's, \
-    and on some processors the counter moves in steps of 10 ns; of 65,536 slots each was out before, \
+    the median of two stamps with nothing between; quantiles are the medians of those of the rounds, \
+    the longest is that of all; what the stamps alone show is the machine's, and on some processors the counter moves in steps of 10 ns; of 65,536 slots each was out before, \
     and they came back in a random order. growth: one thread, the same \
     stamps; all slots are taken and given back in a random order, then each lease and drop is \
     timed; half out: half of the slots are held, a random one is dropped and one is leased; \

@@ -117,7 +117,7 @@ pub struct RateRow {
     pub missed: u64,
 }
 
-/// Single times while all processors do the same.
+/// Single times while all processors do the same: the medians of the rounds, but for the longest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TailRow {
     /// The source; [`STAMPS`] is none at all.

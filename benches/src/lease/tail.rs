@@ -9,7 +9,7 @@ use crate::BenchError;
 use crate::churn::run::processors;
 use crate::churn::{IN_A_ROW, Integers, Leases, SLOTS, Side};
 use crate::stamp::{Clock, Ticks};
-use crate::timing::{Progress, order, rounded};
+use crate::timing::{Progress, median, order, rounded};
 use crate::window::{Tally, Window};
 
 /// Measures the pool, one with many slots, what is used in its place and the stamps alone, interleaved.
@@ -33,36 +33,39 @@ pub(super) fn measure(
         is_bounded: false,
         source: Box::new(Integers),
     });
-    let mut times = sides.iter().map(|_| Ticks::new()).collect::<Result<Vec<_>, _>>()?;
+    let mut times: Vec<Vec<Ticks>> = sides.iter().map(|_| Vec::new()).collect();
     let counted = scale.counted * COUNTED_OF / COUNTED_PARTS;
     for round in 0..scale.rounds {
         for at in order(round, sides.len()) {
-            timed(&sides[at], threads, counted, &mut times[at])?;
+            times[at].push(timed(&sides[at], threads, counted)?);
         }
         progress.step();
     }
-    let row = |(side, times): (Side, Ticks)| {
-        let quantile = |q| rounded(clock.quantile_ns(&times, q));
+    let row = |(side, rounds): (Side, Vec<Ticks>)| {
+        // A round in which the machine was elsewhere must not decide.
+        let quantile = |q| {
+            let of_rounds: Vec<_> =
+                rounds.iter().map(|times| clock.quantile_ns(times, q)).collect();
+            rounded(median(&of_rounds))
+        };
         TailRow {
             source: side.name.to_owned(),
             threads: threads as u64,
-            count: times.count(),
+            count: rounds.iter().map(Ticks::count).sum(),
             p50_ns: quantile(0.5),
             p99_ns: quantile(0.99),
             p999_ns: quantile(0.999),
             p9999_ns: quantile(0.9999),
-            max_ns: quantile(1.0),
+            max_ns: rounded(
+                rounds.iter().map(|times| clock.quantile_ns(times, 1.0)).fold(0.0, f64::max),
+            ),
         }
     };
     Ok(sides.into_iter().zip(times).map(row).collect())
 }
 
-fn timed(
-    side: &Side,
-    threads: usize,
-    counted: Duration,
-    times: &mut Ticks,
-) -> Result<(), BenchError> {
+/// One round of a side.
+fn timed(side: &Side, threads: usize, counted: Duration) -> Result<Ticks, BenchError> {
     let mut by_thread = (0..threads).map(|_| Ticks::new()).collect::<Result<Vec<_>, _>>()?;
     let work = |times: &mut Ticks, window: &Window| {
         let mut before = Ticks::new()?;
@@ -76,7 +79,9 @@ fn timed(
     let work = &work;
     let works = by_thread.iter_mut().map(|times| move |window: &Window| work(times, window));
     Window::run(works.collect(), counted)?;
-    by_thread.iter().try_for_each(|thread| times.merge(thread))
+    let mut times = Ticks::new()?;
+    by_thread.iter().try_for_each(|thread| times.merge(thread))?;
+    Ok(times)
 }
 
 /// The part takes as long with the pool of many slots as without: 13 sources share the time of 12.

@@ -1,6 +1,7 @@
 //! Builds a pool from all sources: builder calls win over the environment, the environment over a
 //! file, a file over the defaults, whatever the order of the calls.
 
+use std::ops::ControlFlow;
 #[cfg(feature = "config")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use crate::config::layer::{ClassLayer, Layer};
 use crate::config::{BackendChoice, ClassConfig, OnPressure, PoolConfig, Threads, env};
 use crate::error::{ConfigError, Error, Origin};
 use crate::foreign::tell;
-use crate::memory::{ForkPolicy, KeepFree, LockMode, PageLock};
+use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa, PageLock};
 use crate::plan::Plan;
-use crate::pool::Pool;
+use crate::pool::{OpenProgress, Opening, Pool};
 
 impl Pool {
     /// Starts a configuration.
@@ -27,6 +28,16 @@ impl Pool {
     /// As [`PoolBuilder::open`].
     pub fn from_config(config: PoolConfig) -> Result<Self, Error> {
         Self::open_plan(Plan::new(config)?, None)
+    }
+
+    /// Begins to open a pool from a configuration that was built in code, on a thread of its own. Reads no
+    /// environment.
+    ///
+    /// # Errors
+    ///
+    /// As [`PoolBuilder::open_async`].
+    pub fn open_async(config: PoolConfig) -> Result<Opening, Error> {
+        Ok(Opening::begin(Plan::new(config)?, None))
     }
 
     /// Opens a pool from a TOML file and the `PINPOOL_*` variables.
@@ -127,6 +138,18 @@ impl PoolBuilder {
         self
     }
 
+    /// Whether slabs lie on huge pages.
+    pub fn huge_pages(mut self, huge: HugePages) -> Self {
+        self.layer.huge_pages = Some(huge);
+        self
+    }
+
+    /// On which NUMA node slabs lie.
+    pub fn numa(mut self, numa: Numa) -> Self {
+        self.layer.numa = Some(numa);
+        self
+    }
+
     /// How many threads touch the memory at start-up.
     pub fn prefault_threads(mut self, threads: usize) -> Self {
         self.layer.prefault_threads = Some(Threads::Count(threads));
@@ -136,6 +159,24 @@ impl PoolBuilder {
     /// Bytes pinned by one call.
     pub fn pin_chunk(mut self, bytes: u64) -> Self {
         self.layer.pin_chunk = Some(bytes);
+        self
+    }
+
+    /// How long other threads and processes are let in while the pool pins; zero for never.
+    pub fn pin_pause(mut self, pause: Duration) -> Self {
+        self.layer.pin_pause = Some(pause);
+        self
+    }
+
+    /// The longest that opening may take.
+    pub fn open_timeout(mut self, timeout: Duration) -> Self {
+        self.layer.open_timeout = Some(timeout);
+        self
+    }
+
+    /// Lets the pool open smaller than configured, but with no less than so many bytes.
+    pub fn min_bytes(mut self, bytes: u64) -> Self {
+        self.layer.min_bytes = Some(bytes);
         self
     }
 
@@ -246,6 +287,29 @@ impl PoolBuilder {
     pub fn open(self) -> Result<Pool, Error> {
         let plan = self.plan()?;
         Pool::open_plan(plan, self.memory)
+    }
+
+    /// Opens the pool as [`Self::open`] does, and tells `progress` how far it is: at the beginning, about every 10 ms,
+    /// and at the end, in the calling thread. `Break` cancels the opening.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`], and [`Error::OpenCancelled`].
+    pub fn open_with(
+        self,
+        progress: impl FnMut(OpenProgress) -> ControlFlow<()>,
+    ) -> Result<Pool, Error> {
+        self.open_async()?.tell(progress)
+    }
+
+    /// Begins to open the pool on a thread of its own. Its classes can be leased from as soon as they are
+    /// there, in the order of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::plan`]; everything else the [`Opening`] tells.
+    pub fn open_async(self) -> Result<Opening, Error> {
+        Ok(Opening::begin(self.plan()?, self.memory))
     }
 
     #[cfg(feature = "config")]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::FenceError;
+use crate::memory::huge::Supply;
 use crate::memory::{BackendKind, Headroom, MemoryError};
 use crate::size_class::ClassId;
 use crate::tag::Tag;
@@ -53,6 +54,28 @@ pub enum Error {
         source: Box<MemoryError>,
     },
 
+    /// Huge pages are required and could not be had. Everything was rolled back.
+    #[error(
+        "class '{class}': {source}; {}set /sys/kernel/mm/transparent_hugepage/enabled to madvise (it \
+         is '{transparent}'), or set huge_pages = \"try\" in [pool]",
+        Reserve { needed: *.needed, free: *.free, page_bytes: *.page_bytes }
+    )]
+    HugePages {
+        /// The class whose slab was being made.
+        class: String,
+        /// Reserved huge pages that the pool needs for all its slabs.
+        needed: u64,
+        /// Reserved huge pages that are free.
+        free: u64,
+        /// Bytes of a reserved huge page; 0 where the system has none.
+        page_bytes: usize,
+        /// Who gets transparent huge pages: `always`, `madvise`, `never`, or nothing if the system does
+        /// not tell.
+        transparent: String,
+        /// The step that failed and its cause.
+        source: MemoryError,
+    },
+
     /// A limit of the system leaves too little room for the pool. Everything was rolled back; if
     /// `taken` is 0, nothing was mapped.
     #[error(
@@ -70,8 +93,8 @@ pub enum Error {
 
     /// Host memory could not be obtained or pinned. Everything was rolled back.
     #[error(
-        "class '{class}': {source}, with {pinned} of {total} bytes of host RAM pinned before it; \
-         this is host memory, not GPU memory: lower `count` or `size` of [[class]] '{class}' \
+        "class '{class}': {source}, at byte {offset} of its slab, with {pinned} of {total} bytes of host \
+         RAM pinned before it; this is host memory, not GPU memory: lower `count` or `size` of [[class]] '{class}' \
          (and `max_pinned` in [pool], which caps the sum), or free host RAM"
     )]
     Memory {
@@ -81,8 +104,45 @@ pub enum Error {
         pinned: u64,
         /// Bytes the configuration pins in total.
         total: u64,
+        /// Where the part that failed begins within the class's slab, in bytes.
+        offset: u64,
         /// The step that failed and its cause.
         source: MemoryError,
+    },
+
+    /// The opening was cancelled, or the pool was closed meanwhile. Everything was rolled back.
+    #[error(
+        "the opening was cancelled at class '{class}', with {pinned} of {total} bytes pinned; all of \
+         them are given back"
+    )]
+    OpenCancelled {
+        /// The class that was being made.
+        class: String,
+        /// Bytes this pool had pinned; they are unpinned again.
+        pinned: u64,
+        /// Bytes of the configuration.
+        total: u64,
+    },
+
+    /// Memory of the caller's own panicked while the pool was opened on a thread of its own.
+    #[error("memory of the caller's own panicked while it was reserved, populated or pinned")]
+    OpenPanicked,
+
+    /// The opening took longer than `open_timeout`. Everything was rolled back.
+    #[error(
+        "open_timeout of {timeout:?} was over at class '{class}', with {pinned} of {total} bytes pinned; \
+         all of them are given back: raise open_timeout in [pool], lower `count` or `size`, or see with \
+         `pinpool bench startup` what takes so long"
+    )]
+    OpenTimeout {
+        /// The class that was being made.
+        class: String,
+        /// The value of `open_timeout`.
+        timeout: Duration,
+        /// Bytes this pool had pinned; they are unpinned again.
+        pinned: u64,
+        /// Bytes of the configuration.
+        total: u64,
     },
 
     /// A call into the CUDA driver failed.
@@ -169,8 +229,21 @@ impl Error {
             Self::Config(_)
                 | Self::BackendUnavailable { .. }
                 | Self::MemlockLimit { .. }
+                | Self::HugePages { .. }
                 | Self::NoRoom { .. }
         )
+    }
+
+    /// Why `class` has no huge pages, and what a pool with such slabs needs.
+    pub(crate) fn not_huge(
+        class: String,
+        slabs: impl Iterator<Item = u64>,
+        source: MemoryError,
+    ) -> Self {
+        let supply = Supply::read();
+        let needed = slabs.map(|bytes| supply.pages_for(bytes)).sum();
+        let Supply { page_bytes, free, transparent, .. } = supply;
+        Self::HugePages { class, needed, free, page_bytes, transparent, source }
     }
 }
 
@@ -305,6 +378,8 @@ pub enum LeaseError {
     },
     /// The pool is closed.
     Closed,
+    /// The pool is opening, and this class is not there yet. Whoever waits for a lease waits for it, too.
+    NotReady,
     /// The pool belongs to the process that this one was forked from.
     Forked,
     /// The class can never give so many slots at once.
@@ -452,6 +527,10 @@ impl fmt::Display for LeaseError {
                 write!(f, "no slot within {waited:.1?}: {exhausted}; {}", exhausted.remedy.text(true))
             }
             Self::Closed => f.write_str("the pool is closed"),
+            Self::NotReady => f.write_str(
+                "the pool is still opening and this class is not ready: wait for the opening, or lease with \
+                 a call that waits",
+            ),
             Self::Forked => f.write_str(
                 "this process was forked from the pool's: open a pool of its own here, after the fork",
             ),
@@ -574,6 +653,27 @@ impl fmt::Display for Limit {
             Some(bytes) => write!(f, "{bytes} bytes"),
             None => f.write_str("unlimited"),
         }
+    }
+}
+
+/// What to reserve, where huge pages can be.
+struct Reserve {
+    needed: u64,
+    free: u64,
+    page_bytes: usize,
+}
+
+impl fmt::Display for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { needed, free, page_bytes } = self;
+        if *page_bytes == 0 {
+            return Ok(());
+        }
+        write!(
+            f,
+            "reserve {needed} huge pages of {page_bytes} bytes ({free} are free) with `sysctl \
+             vm.nr_hugepages`, which need fork = \"deny\", no debug_checks and Linux 5.14; or "
+        )
     }
 }
 

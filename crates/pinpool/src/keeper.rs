@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::class::ClassRef;
+use crate::class::{ClassRef, Roster};
 use crate::clock;
 use crate::foreign::{caught, tell};
 use crate::shared::Shared;
@@ -34,10 +34,9 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. It holds a reference on each class, which it drops at its end; if it cannot
-    /// be started, these are the caller's to drop.
+    /// Starts the thread. It holds a reference on each class of the roster, which it drops at its end.
     pub(crate) fn start(
-        classes: Box<[ClassRef]>,
+        roster: Arc<Roster>,
         shared: Arc<Shared>,
         leak_after: Option<Duration>,
     ) -> io::Result<Self> {
@@ -45,7 +44,7 @@ impl Keeper {
         let tell = Arc::clone(&ended);
         let thread = std::thread::Builder::new().name(NAME.into()).stack_size(STACK_BYTES).spawn(
             move || {
-                Rounds::new(classes, shared, leak_after).run();
+                Rounds::new(roster, shared, leak_after).run();
                 *tell.over.lock() = true;
                 tell.told.notify_all();
             },
@@ -87,7 +86,7 @@ impl Keeper {
 
 /// What the thread does.
 pub(crate) struct Rounds {
-    classes: Box<[ClassRef]>,
+    roster: Arc<Roster>,
     shared: Arc<Shared>,
     /// When something was last seen in flight.
     busy: Instant,
@@ -124,20 +123,19 @@ impl Next {
 
 impl Rounds {
     pub(crate) fn new(
-        classes: Box<[ClassRef]>,
+        roster: Arc<Roster>,
         shared: Arc<Shared>,
         leak_after: Option<Duration>,
     ) -> Self {
         let now = clock::now();
         let leaks = leak_after.map(|after| Leaks::new(after, now));
-        let growth = Growth::new(classes.clone(), Arc::clone(&shared));
-        let growth = growth.is_needed().then_some(growth);
-        Self { classes, shared, busy: now, growth, nudges: false, leaks }
+        let growth = roster.adds().then(|| Growth::new(Arc::clone(&roster), Arc::clone(&shared)));
+        Self { roster, shared, busy: now, growth, nudges: false, leaks }
     }
 
     fn run(mut self) {
         set_timer_slack();
-        self.nudges = self.classes.iter().any(|class| class.get().spills());
+        self.nudges = self.roster.spills();
         let growth = self.growth.take().and_then(|growth| {
             let started = growth.start();
             started.inspect_err(|error| self.grow_here(error)).ok()
@@ -156,7 +154,7 @@ impl Rounds {
     /// A lack of threads must not keep a pool from growing: slowly, then.
     fn grow_here(&mut self, error: &io::Error) {
         tell!(warn, %error, "no thread for growth: the keeper pins, and others wait meanwhile");
-        self.growth = Some(Growth::new(self.classes.clone(), Arc::clone(&self.shared)));
+        self.growth = Some(Growth::new(Arc::clone(&self.roster), Arc::clone(&self.shared)));
     }
 
     /// One round.
@@ -178,7 +176,7 @@ impl Rounds {
             Next::SleepUntilRung(until) => {
                 let deadline = until.and_then(|pause| clock::now().checked_add(pause));
                 self.shared.bell.sleep(deadline);
-                self.classes.iter().for_each(|class| class.get().wake_up());
+                self.roster.iter().for_each(|class| class.get().wake_up());
             }
             Next::End => {}
         }
@@ -186,13 +184,13 @@ impl Rounds {
 
     /// Ends the keeper's hold on the classes.
     pub(crate) fn end(self) {
-        for class in &self.classes {
+        for class in self.roster.iter() {
             class.drop_reference();
         }
     }
 
     fn round(&mut self) -> Next {
-        for class in &self.classes {
+        for class in self.roster.iter() {
             class.reclaim();
             class.wash(WASHED_AT_ONCE);
         }
@@ -201,7 +199,7 @@ impl Rounds {
         }
         self.look_for_leaks(clock::now());
         self.shared.wakers.pass(|fence| self.shared.recycle(fence));
-        if self.classes.iter().all(|class| class.get().is_done()) {
+        if self.is_done() {
             // What came home last was not told of.
             self.look_for_leaks(clock::now());
             self.shared.tell_closers();
@@ -216,29 +214,36 @@ impl Rounds {
             return if pause.is_zero() { Next::Again } else { Next::Sleep(pause) };
         }
         let lingers = now.saturating_duration_since(self.busy) < LINGER;
-        let waited = self.classes.iter().any(|class| class.get().is_waited());
+        let waited = self.roster.iter().any(|class| class.get().is_waited());
         // A waiter needs to be told of the next retirement at once; otherwise the keeper stays up
         // for a while, so that a steady stream of copies never pays for waking it.
         if lingers && !waited {
             return Next::Sleep(LAZY);
         }
-        if self.classes.iter().all(|class| class.get().fall_asleep()) {
+        if self.roster.iter().all(|class| class.get().fall_asleep()) {
             return Next::SleepUntilRung(self.tends_in());
         }
-        self.classes.iter().for_each(|class| class.get().wake_up());
+        self.roster.iter().for_each(|class| class.get().wake_up());
         Next::Sleep(LAZY)
+    }
+
+    /// Nothing of a closed pool can come home any more.
+    fn is_done(&self) -> bool {
+        // In this order: what comes in after that is closed by whoever lets it in.
+        self.roster.is_settled() && self.roster.iter().all(|class| class.get().is_done())
     }
 
     /// Tells the first in each line of larger slots that it may have. True while anybody waits for any.
     fn nudge(&self) -> bool {
         let mut waits = false;
-        for class in self.classes.iter().map(ClassRef::get) {
+        for class in self.roster.iter() {
+            let class = class.get();
             if !(class.spills() && class.is_waited()) {
                 continue;
             }
             waits = true;
-            let mut larger = self.classes.iter().map(ClassRef::get);
-            if larger.any(|other| class.may_spill_to(other) && other.has_free()) {
+            let frees = |other: ClassRef| class.may_spill_to(other.get()) && other.get().has_free();
+            if self.roster.iter().any(frees) {
                 class.nudge();
             }
         }
@@ -247,7 +252,7 @@ impl Rounds {
 
     fn look_for_leaks(&mut self, now: Instant) {
         if let Some(leaks) = &mut self.leaks {
-            leaks.look(&self.classes, now);
+            leaks.look(&self.roster, now);
         }
     }
 
@@ -260,7 +265,7 @@ impl Rounds {
     /// How long to pause while something is in flight; `None` if nothing is.
     fn pause(&self, now: Instant) -> Option<Duration> {
         let closing = self.shared.is_awaited();
-        let per_class = self.classes.iter().filter_map(|class| {
+        let per_class = self.roster.iter().filter_map(|class| {
             let due = class.get().due(now)?;
             let urgent = closing || class.get().is_waited();
             let most = if due < LATE { URGENT_MAX } else { LAZY };

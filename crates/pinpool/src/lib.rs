@@ -86,7 +86,8 @@ pub use builder::PoolBuilder;
 pub use bytemuck::Pod;
 pub use config::{
     ALIGN_DEFAULT, BackendChoice, ClassConfig, DURATION_MAX, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT,
-    OnEmpty, OnPressure, PIN_CHUNK_DEFAULT, PoolConfig, SPILL_MAX, Scrub, THREADS_MAX, Threads,
+    OnEmpty, OnPressure, PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT, PoolConfig, SPILL_MAX, Scrub,
+    THREADS_MAX, Threads,
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, OldestHolder, Origin};
 pub use fence::{Fence, FenceError, FenceStatus, ManualFence};
@@ -95,12 +96,12 @@ pub use in_flight::{InFlight, Landing, TryTakeError};
 pub use lease::Lease;
 
 pub use memory::{
-    BackendKind, ForkPolicy, Heap, KeepFree, LockMode, Memlock, MemoryCause, MemoryError,
-    MemoryStep, Mlock, PageLock, Pinned, Region,
+    BackendKind, ForkPolicy, Heap, HugePages, KeepFree, LockMode, Memlock, MemoryCause,
+    MemoryError, MemoryStep, Mlock, Numa, Obtained, PageLock, PageTier, Pinned, Region,
 };
 pub use plan::{ClassPlan, GrowPlan, Plan};
-pub use pool::{LeaseFuture, Pool};
-pub use report::{CloseReport, Holder, StartupReport, StuckSlot};
+pub use pool::{LeaseFuture, OpenProgress, Opening, Pool};
+pub use report::{CloseReport, CutClass, Holder, SlabReport, StartupReport, StuckSlot};
 pub use shared_lease::SharedLease;
 pub use size_class::ClassId;
 pub use slab::StartupTimes;

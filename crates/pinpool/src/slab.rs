@@ -1,20 +1,31 @@
 //! One pinned region cut into slots: it is obtained in steps, and whatever was obtained is undone in
 //! reverse when a step fails or the slab is dropped.
 
+mod course;
+mod obtain;
+mod populate;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::config::Threads;
 use crate::foreign::tell;
-use crate::memory::{MemoryCause, MemoryError, MemoryStep, Pinned, Region};
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, Obtained, Pinned, Region};
 use crate::shared::Shared;
-use crate::sync::plain::{AtomicUsize, Ordering};
+
+pub(crate) use course::Course;
 
 /// The memory of one class.
 #[derive(Debug)]
 pub(crate) struct Slab {
     region: Region,
+    /// Bytes from the start that can be handed out: all, unless it was cut.
+    usable: usize,
+    /// The region as it was reserved: what is behind its end nobody uses.
+    mapped: Region,
+    obtained: Obtained,
     chunk_bytes: usize,
     /// The chunks pinned so far, in order.
     pinned: Vec<Pinned>,
@@ -31,11 +42,14 @@ pub(crate) struct SlabSize {
     pub(crate) chunk_bytes: usize,
 }
 
-/// Why a slab could not be made, and how many bytes the pool had pinned at that moment.
+/// Why a slab could not be made, or is smaller than planned.
 #[derive(Debug)]
 pub(crate) struct SlabFailure {
     pub(crate) error: MemoryError,
+    /// Bytes that the pool had pinned at that moment.
     pub(crate) pinned: u64,
+    /// Where in the slab it failed, in bytes from its start.
+    pub(crate) offset: usize,
 }
 
 // SAFETY: a slab only hands out addresses; access to the bytes is by slot, one owner each (I2).
@@ -56,22 +70,28 @@ pub struct StartupTimes {
 }
 
 impl Slab {
-    /// Reserves, populates and, with `pin`, pins. On failure nothing is left.
+    /// Reserves, populates and, with `pin`, pins. On failure nothing is left; but on a partial course
+    /// what came before the failure stays, with the reason.
     pub(crate) fn open(
         size: SlabSize,
         pin: bool,
         threads: Threads,
+        course: &Course,
         shared: &Arc<Shared>,
         times: &mut StartupTimes,
-    ) -> Result<Self, SlabFailure> {
+    ) -> Result<(Self, Option<SlabFailure>), SlabFailure> {
         // Read before the half-made slab is dropped and its share is gone.
-        let failure = |error| SlabFailure { error, pinned: shared.budget.used() };
+        let failure =
+            |offset| move |error| SlabFailure { error, pinned: shared.budget.used(), offset };
         let SlabSize { bytes, chunk_bytes } = size;
-        shared.admission.enter(bytes as u64, pin).map_err(failure)?;
-        let start = timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure)?;
-        shared.slab_opened(bytes as u64);
+        let backed =
+            obtain::obtain(bytes, pin, threads, course, shared, times).map_err(failure(0))?;
+        let usable = backed.cut.as_ref().map_or(bytes, |(_, done)| bytes.min(*done));
         let mut slab = Self {
-            region: Region { start, bytes },
+            region: Region { start: backed.region.start, bytes },
+            mapped: backed.region,
+            obtained: backed.obtained,
+            usable,
             chunk_bytes,
             pinned: Vec::with_capacity(bytes.div_ceil(chunk_bytes)),
             locked: false,
@@ -79,16 +99,63 @@ impl Slab {
             shared: Arc::clone(shared),
         };
         // From here `slab`'s drop undoes what was done (I10).
-        timed(&mut times.populate, || populate(shared, slab.region, threads)).map_err(failure)?;
+        let mut cut = backed.cut.map(|(error, done)| failure(done)(error));
         if pin {
-            timed(&mut times.pin, || slab.pin()).map_err(failure)?;
+            if let Err(error) = timed(&mut times.pin, || slab.pin(course)) {
+                cut = Some(slab.cut_at(slab.pinned.len() * chunk_bytes, error, course)?);
+            }
+            slab.settle_lock();
         }
-        Ok(slab)
+        if cut.is_some() {
+            slab.forgo_rest();
+        }
+        Ok((slab, cut))
+    }
+
+    /// What failed at `offset` is the end of the slab, if there is anything before it and it may end there.
+    fn cut_at(
+        &mut self,
+        offset: usize,
+        error: MemoryError,
+        course: &Course,
+    ) -> Result<SlabFailure, SlabFailure> {
+        let stays = course.may_end_at(offset, &error);
+        let failure = SlabFailure { error, pinned: self.shared.budget.used(), offset };
+        if !stays {
+            return Err(failure);
+        }
+        self.usable = offset;
+        Ok(failure)
+    }
+
+    /// Gives back the memory beyond what is usable.
+    fn forgo_rest(&self) {
+        let rest = self.mapped.bytes - self.usable;
+        // SAFETY: the part lies within the region.
+        let part = unsafe { self.mapped.part(self.usable, rest) };
+        // SAFETY: I1, it is the end of our region; chunks are pinned in order, and those that are lie
+        // before it.
+        unsafe { self.shared.memory.forgo(part) };
+    }
+
+    /// Bytes from the start that can be handed out.
+    pub(crate) fn usable_bytes(&self) -> usize {
+        self.usable
     }
 
     /// The first byte of a slot.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.region.start
+    }
+
+    /// Bytes that are mapped for it.
+    pub(crate) fn mapped_bytes(&self) -> usize {
+        self.mapped.bytes
+    }
+
+    /// What it really lies on.
+    pub(crate) fn obtained(&self) -> Obtained {
+        self.obtained
     }
 
     /// The pool's common ground.
@@ -108,7 +175,8 @@ impl Slab {
         }
         let (bytes, pinned) = (self.region.bytes, self.shared.budget.used());
         let cause = MemoryCause::Other("a limit lets no more memory be locked");
-        Err(SlabFailure { error: MemoryError { step: MemoryStep::Pin, bytes, cause }, pinned })
+        let error = MemoryError { step: MemoryStep::Pin, bytes, cause };
+        Err(SlabFailure { error, pinned, offset: 0 })
     }
 
     /// Where the GPU sees the byte at `offset`.
@@ -117,14 +185,16 @@ impl Slab {
         Some(chunk.device_base? + (offset % self.chunk_bytes) as u64)
     }
 
-    fn pin(&mut self) -> Result<(), MemoryError> {
+    fn pin(&mut self, course: &Course) -> Result<(), MemoryError> {
         while let Some(chunk) = self.chunk(self.pinned.len()) {
+            course.check(MemoryStep::Pin, chunk.bytes)?;
             let bytes = chunk.bytes as u64;
             self.shared.budget.reserve(bytes).map_err(|full| MemoryError {
                 step: MemoryStep::Pin,
                 bytes: chunk.bytes,
                 cause: MemoryCause::Cap { used: full.used, cap: full.cap },
             })?;
+            let began = clock::now();
             // SAFETY: the chunk lies within our region and was not pinned before.
             match unsafe { self.shared.memory.pin(chunk) } {
                 Ok(pinned) => {
@@ -132,6 +202,7 @@ impl Slab {
                         self.shared.budget.release(bytes);
                     }
                     self.pinned.push(pinned);
+                    course.pinned(chunk.bytes, clock::elapsed(began));
                 }
                 Err(error) => {
                     self.shared.budget.release(bytes);
@@ -143,12 +214,16 @@ impl Slab {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// All that is pinned is locked, or nothing stays so: half a slab locked is of no use to anybody and only
+    /// takes from the limit.
+    fn settle_lock(&mut self) {
         self.locked = self.pinned.iter().all(|pinned| pinned.locked);
         if !self.locked {
-            // Half a slab locked is of no use to anybody and only takes from the limit.
             self.unpin();
         }
-        Ok(())
     }
 
     /// Unpins every pinned chunk in reverse and counts the bytes that could not be.
@@ -177,8 +252,8 @@ impl Slab {
     /// The chunk with this number, if there is one.
     fn chunk(&self, number: usize) -> Option<Region> {
         let offset = number.checked_mul(self.chunk_bytes)?;
-        let rest = self.region.bytes.checked_sub(offset).filter(|rest| *rest > 0)?;
-        // SAFETY: offset and length were checked against the region.
+        let rest = self.usable.checked_sub(offset).filter(|rest| *rest > 0)?;
+        // SAFETY: offset and length were checked against what is usable of the region.
         Some(unsafe { self.region.part(offset, rest.min(self.chunk_bytes)) })
     }
 }
@@ -189,61 +264,12 @@ impl Drop for Slab {
         // What a device or the kernel still holds must not be unmapped under it (I6).
         if self.stuck == 0 {
             // SAFETY: the region is ours, nothing of it is pinned, and no slot is out.
-            if let Err(error) = unsafe { self.shared.memory.release(self.region) } {
-                self.stuck = self.region.bytes as u64;
+            if let Err(error) = unsafe { self.shared.memory.release(self.mapped) } {
+                self.stuck = self.mapped.bytes as u64;
                 tell!(error, %error, "memory stays mapped");
             }
         }
-        self.shared.slab_closed(self.region.bytes as u64, self.stuck);
-    }
-}
-
-/// Backs the region with memory from several threads. A thread that cannot be started is no
-/// failure: the others, the caller first, take its share.
-fn populate(shared: &Shared, region: Region, threads: Threads) -> Result<(), MemoryError> {
-    let pieces = region.bytes.div_ceil(PIECE_BYTES);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        loop {
-            let piece = next.fetch_add(1, Ordering::Relaxed);
-            if piece >= pieces {
-                return Ok(());
-            }
-            let offset = piece * PIECE_BYTES;
-            // SAFETY: the piece lies within the region.
-            let part = unsafe { region.part(offset, PIECE_BYTES.min(region.bytes - offset)) };
-            let _room = shared.admission.admit(part.bytes as u64)?;
-            // SAFETY: the region was reserved by this memory, and nobody uses it yet.
-            unsafe { shared.memory.populate(part) }?;
-        }
-    };
-    let work = &work;
-    std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..thread_count(region.bytes, threads).min(pieces))
-            .map_while(|_| {
-                let named = std::thread::Builder::new().name("pinpool-prefault".into());
-                named.spawn_scoped(scope, work).ok()
-            })
-            .collect();
-        let mut result = work();
-        for helper in helpers {
-            result = result.and(helper.join().unwrap_or(Err(MemoryError {
-                step: MemoryStep::Populate,
-                bytes: region.bytes,
-                cause: MemoryCause::Other("a prefault thread panicked"),
-            })));
-        }
-        result
-    })
-}
-
-fn thread_count(bytes: usize, threads: Threads) -> usize {
-    match threads {
-        Threads::Count(count) => count,
-        Threads::Auto => {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            bytes.div_ceil(BYTES_PER_THREAD).min(processors).min(AUTO_THREADS_MAX)
-        }
+        self.shared.slab_closed(self.mapped.bytes as u64, self.stuck);
     }
 }
 
@@ -253,10 +279,3 @@ fn timed<T>(total: &mut Duration, step: impl FnOnce() -> T) -> T {
     *total += start.elapsed();
     result
 }
-
-/// Small enough to share out evenly, large enough that the counter between threads is idle.
-const PIECE_BYTES: usize = 16 << 20;
-/// Below this a second thread costs more than it saves.
-const BYTES_PER_THREAD: usize = 64 << 20;
-/// More threads gain nothing: the memory is the limit.
-const AUTO_THREADS_MAX: usize = 16;

@@ -257,12 +257,12 @@ fn check_error(
     // Up to the first fault, pinned bytes only rose.
     let peak = ledger.pinned_bytes_peak() as u64;
     match error {
-        Error::Memory { class, pinned, total, source } => {
+        Error::Memory { class, pinned, total, offset, source } => {
             assert!(is_planted(source), "{source:?} of {injected:?}: {context}");
             let planned = builder(scenario).plan().unwrap();
             let known = planned.classes.iter().find(|known| known.name == *class);
             let slab_bytes = known.expect("a class of ours").slab_bytes;
-            assert!(source.bytes <= slab_bytes, "{class}: {context}");
+            assert!(offset + source.bytes as u64 <= slab_bytes as u64, "{class}: {context}");
             if source.step == MemoryStep::Reserve {
                 assert_eq!(source.bytes, slab_bytes, "{class}: {context}");
             }
@@ -270,7 +270,12 @@ fn check_error(
             if scenario.lenient_bytes.is_none() {
                 assert_eq!(*pinned, peak, "{context}");
             }
-            for part in [format!("'{class}'"), source.bytes.to_string(), pinned.to_string()] {
+            for part in [
+                format!("'{class}'"),
+                source.bytes.to_string(),
+                pinned.to_string(),
+                offset.to_string(),
+            ] {
                 assert!(text.contains(&part), "{part} is not in {text:?}");
             }
         }

@@ -237,7 +237,7 @@ fn a_failure_in_a_later_chunk_unlocks_the_earlier_ones() {
 #[test]
 fn when_only_the_second_class_does_not_fit_the_first_is_unlocked() {
     bound("when_only_the_second_class_does_not_fit_the_first_is_unlocked", || {
-        let pool = || builder().class("large", 64 << 10, 2).class("small", 4096, 4);
+        let pool = || builder().class("small", 4096, 4).class("large", 64 << 10, 2);
         let (small, total) = (4 * PAGE, 4 * PAGE + (128 << 10));
         for soft in [small, small + PAGE, total - PAGE] {
             set_soft(Some(soft));

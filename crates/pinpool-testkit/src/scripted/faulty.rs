@@ -4,7 +4,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pinpool::{BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use pinpool::{
+    BackendKind, MemoryCause, MemoryError, MemoryStep, Obtained, PageLock, PageTier, Pinned, Region,
+};
 
 /// Which calls fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +120,20 @@ unsafe impl<M: PageLock> PageLock for Faulty<M> {
         self.inner.reserve(bytes)
     }
 
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        self.inner.tiers(bytes)
+    }
+
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
+        self.log.check(MemoryStep::Reserve, bytes)?;
+        self.inner.reserve_as(bytes, tier)
+    }
+
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.obtained(region) }
+    }
+
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
         self.log.check(MemoryStep::Populate, part.bytes)?;
         // SAFETY: the caller's duty is the same.
@@ -134,6 +150,11 @@ unsafe impl<M: PageLock> PageLock for Faulty<M> {
         self.log.check(MemoryStep::Unpin, chunk.bytes)?;
         // SAFETY: the caller's duty is the same.
         unsafe { self.inner.unpin(chunk) }
+    }
+
+    unsafe fn forgo(&self, part: Region) {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.forgo(part) };
     }
 
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {

@@ -13,7 +13,7 @@ use crate::foreign::tell;
 use crate::free_list::BayId;
 use crate::lifetime::Out;
 use crate::plan::{ClassPlan, GrowPlan};
-use crate::slab::{Slab, SlabFailure, SlabSize, StartupTimes};
+use crate::slab::{Course, Slab, SlabFailure, SlabSize, StartupTimes};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// What a class has beyond its first slab.
@@ -254,10 +254,10 @@ impl ClassRef {
         let bay = &class.added.bays[number];
         let size = SlabSize { bytes: grow.slab_bytes, chunk_bytes: grow.chunk_bytes };
         let mut times = StartupTimes::default();
-        let slab =
-            Slab::open(size, class.pins && class.locked, class.threads, &class.shared, &mut times)
-                .and_then(|slab| slab.locked_as(class.locked))
-                .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
+        let (pins, course) = (class.pins && class.locked, Course::paced(class.pause));
+        let slab = Slab::open(size, pins, class.threads, &course, &class.shared, &mut times)
+            .and_then(|(slab, _)| slab.locked_as(class.locked))
+            .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
         (0..grow.by as usize).for_each(|place| {
             // SAFETY: I1, the slab has room for `by` slots.
             class.prepare(unsafe { slab.base().add(place * class.stride_bytes) });

@@ -9,6 +9,7 @@ mod homecoming;
 mod models;
 mod pageable;
 mod returning;
+mod roster;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod seen;
 mod taking;
@@ -39,6 +40,7 @@ pub(crate) use holders::Held;
 use holders::Holders;
 use homecoming::Homecoming;
 pub(crate) use returning::Departed;
+pub(crate) use roster::{Absent, Roster};
 use taking::Unfit;
 pub(crate) use waiting::{Got, Waiting};
 use wash::Wash;
@@ -63,6 +65,7 @@ pub(crate) struct Class {
     /// How the first slab was made, for those that are added.
     pins: bool,
     threads: Threads,
+    pause: Duration,
     id: ClassId,
     locked: bool,
     device_accessible: bool,
@@ -84,6 +87,8 @@ pub(crate) struct Making {
     pub(crate) pins: bool,
     /// Threads that touch a slab's memory.
     pub(crate) threads: Threads,
+    /// How long others are let in between two chunks.
+    pub(crate) pause: Duration,
     /// Holders are kept track of.
     pub(crate) tracks: bool,
 }
@@ -135,7 +140,7 @@ pub(crate) struct Taken {
 
 /// A pointer to a class that the holder keeps alive: the pool's handle and the keeper by their
 /// references, a lease by its slot being out.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClassRef(NonNull<Class>);
 
 // SAFETY: a class is used through `&` only and everything in it is atomic, locked or read-only;
@@ -172,6 +177,7 @@ impl ClassRef {
             reserve: plan.reserve,
             pins: making.pins,
             threads: making.threads,
+            pause: making.pause,
             list: slots.0,
             id,
             locked: slab.is_locked(),
@@ -394,6 +400,11 @@ impl Class {
     }
 
     /// A slot is locked in RAM.
+    /// The slots of the first slab are locked in RAM.
+    pub(crate) fn is_locked_first(&self) -> bool {
+        self.locked
+    }
+
     pub(crate) fn is_locked(&self, slot: u32) -> bool {
         self.locked && !self.is_pageable(slot)
     }
@@ -405,11 +416,6 @@ impl Class {
 
     pub(crate) fn backend(&self) -> BackendKind {
         self.backend
-    }
-
-    /// May come to have more memory than it was opened with.
-    pub(crate) fn adds(&self) -> bool {
-        self.added.most() > 0
     }
 
     pub(crate) fn is_closed(&self) -> bool {

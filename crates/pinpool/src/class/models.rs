@@ -24,7 +24,7 @@ use crate::plan::{ClassPlan, GrowPlan};
 use crate::process::Home;
 use crate::shared::Shared;
 use crate::size_class::ClassId;
-use crate::slab::{Slab, SlabSize, StartupTimes};
+use crate::slab::{Course, Slab, SlabSize, StartupTimes};
 use crate::slot::SlotState;
 
 use world::{Alarm, World, pick};
@@ -210,8 +210,10 @@ fn open(shape: Shape) -> (House, Arc<Shared>) {
         idle_after: Duration::from_secs(10),
     };
     let size = SlabSize { bytes: SLAB_BYTES, chunk_bytes: SLAB_BYTES };
-    let making = Making { pins: false, threads: Threads::Count(1), tracks: false };
-    let slab = Slab::open(size, false, making.threads, &shared, &mut StartupTimes::default());
+    let making =
+        Making { pins: false, threads: Threads::Count(1), pause: Duration::ZERO, tracks: false };
+    let (course, mut times) = (Course::default(), StartupTimes::default());
+    let slab = Slab::open(size, false, making.threads, &course, &shared, &mut times);
     let list = FreeList::new(Slots::layout(&plan), shape.shards, shape.desks(), SlotState::new)
         .expect("memory");
     let class = ClassRef::new(ClassId(0), &plan, making, slab.expect("memory"), Slots(list));

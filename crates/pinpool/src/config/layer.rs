@@ -7,7 +7,7 @@ use super::value::{self, BadValue, Raw};
 use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, OnEmpty, OnPressure, PoolConfig};
 use super::{SPILL_MAX, Scrub};
 use crate::free_list::SLOTS_MAX;
-use crate::memory::{ForkPolicy, KeepFree, LockMode};
+use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 
 /// The options that one source sets.
 #[derive(Debug, Clone, Default)]
@@ -16,8 +16,13 @@ pub(crate) struct Layer {
     pub(crate) device: Option<u32>,
     pub(crate) max_pinned: Option<u64>,
     pub(crate) lock: Option<LockMode>,
+    pub(crate) huge_pages: Option<HugePages>,
+    pub(crate) numa: Option<Numa>,
     pub(crate) prefault_threads: Option<Threads>,
     pub(crate) pin_chunk: Option<u64>,
+    pub(crate) pin_pause: Option<Duration>,
+    pub(crate) open_timeout: Option<Duration>,
+    pub(crate) min_bytes: Option<u64>,
     pub(crate) fork: Option<ForkPolicy>,
     pub(crate) track_holders: Option<bool>,
     pub(crate) leak_after: Option<Duration>,
@@ -48,13 +53,18 @@ pub(crate) struct ClassLayer {
 }
 
 /// The keys of `[pool]`.
-pub(super) const POOL_KEYS: [&str; 12] = [
+pub(super) const POOL_KEYS: [&str; 17] = [
     "backend",
     "device",
     "max_pinned",
     "lock",
+    "huge_pages",
+    "numa",
     "prefault_threads",
     "pin_chunk",
+    "pin_pause",
+    "open_timeout",
+    "min_bytes",
     "fork",
     "track_holders",
     "leak_after",
@@ -91,8 +101,13 @@ impl Layer {
             }
             "max_pinned" => self.max_pinned = Some(at_least_one(value::bytes(raw)?)?),
             "lock" => self.lock = Some(value::lock(raw)?),
+            "huge_pages" => self.huge_pages = Some(value::huge_pages(raw)?),
+            "numa" => self.numa = Some(value::numa(raw)?),
             "prefault_threads" => self.prefault_threads = Some(value::threads(raw)?),
             "pin_chunk" => self.pin_chunk = Some(at_least_one(value::bytes(raw)?)?),
+            "pin_pause" => self.pin_pause = Some(value::pause(raw)?),
+            "open_timeout" => self.open_timeout = Some(value::duration(raw)?),
+            "min_bytes" => self.min_bytes = Some(at_least_one(value::bytes(raw)?)?),
             "fork" => self.fork = Some(value::fork(raw)?),
             "track_holders" => self.track_holders = Some(value::boolean(raw)?),
             "leak_after" => self.leak_after = Some(value::duration(raw)?),
@@ -110,8 +125,13 @@ impl Layer {
         take(&mut self.device, over.device);
         take(&mut self.max_pinned, over.max_pinned);
         take(&mut self.lock, over.lock);
+        take(&mut self.huge_pages, over.huge_pages);
+        take(&mut self.numa, over.numa);
         take(&mut self.prefault_threads, over.prefault_threads);
         take(&mut self.pin_chunk, over.pin_chunk);
+        take(&mut self.pin_pause, over.pin_pause);
+        take(&mut self.open_timeout, over.open_timeout);
+        take(&mut self.min_bytes, over.min_bytes);
         take(&mut self.fork, over.fork);
         take(&mut self.track_holders, over.track_holders);
         take(&mut self.leak_after, over.leak_after);
@@ -147,8 +167,13 @@ impl Layer {
             ("device", self.device.is_some()),
             ("max_pinned", self.max_pinned.is_some()),
             ("lock", self.lock.is_some()),
+            ("huge_pages", self.huge_pages.is_some()),
+            ("numa", self.numa.is_some()),
             ("prefault_threads", self.prefault_threads.is_some()),
             ("pin_chunk", self.pin_chunk.is_some()),
+            ("pin_pause", self.pin_pause.is_some()),
+            ("open_timeout", self.open_timeout.is_some()),
+            ("min_bytes", self.min_bytes.is_some()),
             ("fork", self.fork.is_some()),
             ("track_holders", self.track_holders.is_some()),
             ("leak_after", self.leak_after.is_some()),
@@ -169,8 +194,13 @@ impl Layer {
             device: self.device.unwrap_or(defaults.device),
             max_pinned: self.max_pinned,
             lock: self.lock.unwrap_or(defaults.lock),
+            huge_pages: self.huge_pages.unwrap_or(defaults.huge_pages),
+            numa: self.numa.unwrap_or(defaults.numa),
             prefault_threads: self.prefault_threads.unwrap_or(defaults.prefault_threads),
             pin_chunk: self.pin_chunk.unwrap_or(defaults.pin_chunk),
+            pin_pause: self.pin_pause.unwrap_or(defaults.pin_pause),
+            open_timeout: self.open_timeout,
+            min_bytes: self.min_bytes,
             fork: self.fork.unwrap_or(defaults.fork),
             track_holders: track_holders || self.leak_after.is_some(),
             leak_after: self.leak_after,
@@ -364,11 +394,12 @@ mod tests {
             "backend" => "host",
             "lock" => "off",
             "fork" => "deny",
+            "huge_pages" => "off",
             "on_empty" => "grow",
             "on_pressure" => "ignore",
             "scrub" => "zero",
             "track_holders" | "debug_checks" => "true",
-            "leak_after" | "idle_after" => "5s",
+            "leak_after" | "idle_after" | "pin_pause" | "open_timeout" => "5s",
             _ => "1",
         })
     }

@@ -14,7 +14,8 @@ use super::event::EventPool;
 use super::exit;
 use super::probe::probe;
 use crate::memory::mapping::{self, MapOptions};
-use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, Obtained, PageLock};
+use crate::memory::{PageTier, Pinned, Region, huge};
 
 /// Host memory that a CUDA device can copy from without staging and reach in place.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub struct CudaPages {
     events: EventPool,
     context: ReleasedQuietly,
     register: bool,
+    pci_address: Option<String>,
     options: MapOptions,
 }
 
@@ -68,6 +70,7 @@ impl CudaPages {
             events: EventPool::new(&context),
             context: ReleasedQuietly(ManuallyDrop::new(context)),
             register: info.can_register,
+            pci_address: info.pci_address.clone(),
             options: MapOptions::default(),
         })
     }
@@ -75,6 +78,11 @@ impl CudaPages {
     /// The same, mapped in this way; memory that the driver allocates is not.
     pub(crate) fn mapped(self, options: MapOptions) -> Self {
         Self { options, ..self }
+    }
+
+    /// Where the device is on the PCI bus, if the driver tells.
+    pub(crate) fn pci_address(&self) -> Option<&str> {
+        self.pci_address.as_deref()
     }
 
     /// The CUDA backend underneath `memory`, if that is what it is.
@@ -145,8 +153,18 @@ unsafe impl PageLock for CudaPages {
     }
 
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
+        self.reserve_as(bytes, PageTier::Base)
+    }
+
+    /// The driver chooses the pages of what it allocates: one try, and then a look at them.
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        let tiers = huge::tiers(bytes, self.options);
+        if self.register { tiers } else { tiers.last().copied().into_iter().collect() }
+    }
+
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
         if self.register {
-            return mapping::reserve(bytes, self.options);
+            return mapping::reserve(bytes, tier, self.options);
         }
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let start = self.call(MemoryStep::Reserve, bytes, || {
@@ -158,6 +176,10 @@ unsafe impl PageLock for CudaPages {
         // SAFETY: the memory is `bytes` long and ours (B1 asks for zeroes).
         unsafe { start.write_bytes(0, bytes) };
         Ok(start)
+    }
+
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        mapping::obtained(region)
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
@@ -183,6 +205,13 @@ unsafe impl PageLock for CudaPages {
 
     unsafe fn unpin(&self, chunk: Region) -> Result<(), MemoryError> {
         if self.register { self.unregister(chunk) } else { Ok(()) }
+    }
+
+    unsafe fn forgo(&self, part: Region) {
+        if self.register {
+            // SAFETY: the caller's duty is the same.
+            unsafe { mapping::forgo(part) };
+        }
     }
 
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {

@@ -6,27 +6,22 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::class::ClassRef;
+use crate::class::{ClassRef, Roster};
 use crate::clock;
 use crate::foreign::{caught, tell};
 use crate::shared::Shared;
 
 /// Adds slabs where they are wanted and gives back what is idle.
 pub(super) struct Growth {
-    classes: Box<[ClassRef]>,
+    roster: Arc<Roster>,
     shared: Arc<Shared>,
     /// When idle memory was last looked at.
     trimmed: Instant,
 }
 
 impl Growth {
-    pub(super) fn new(classes: Box<[ClassRef]>, shared: Arc<Shared>) -> Self {
-        Self { classes, shared, trimmed: clock::now() }
-    }
-
-    /// Some class adds memory.
-    pub(super) fn is_needed(&self) -> bool {
-        self.classes.iter().any(|class| class.get().adds())
+    pub(super) fn new(roster: Arc<Roster>, shared: Arc<Shared>) -> Self {
+        Self { roster, shared, trimmed: clock::now() }
     }
 
     /// Starts the thread. It ends once all classes are closed; the caller keeps them until then.
@@ -35,7 +30,8 @@ impl Growth {
     }
 
     fn run(mut self) {
-        while !self.classes.iter().all(|class| class.get().is_closed()) {
+        while !(self.roster.is_settled() && self.roster.iter().all(|class| class.get().is_closed()))
+        {
             if caught(|| self.tend()).is_none() {
                 tell!(error, "memory of the caller's own panicked while it was pinned or unpinned");
             }
@@ -47,12 +43,12 @@ impl Growth {
     /// Looks once.
     pub(super) fn tend(&mut self) {
         let now = clock::now();
-        for class in &self.classes {
+        for class in self.roster.iter() {
             class.grow_if_wanted(now);
         }
         if now.saturating_duration_since(self.trimmed) >= TRIM {
             self.trimmed = now;
-            for class in &self.classes {
+            for class in self.roster.iter() {
                 class.trim(now, false);
             }
         }
@@ -60,7 +56,7 @@ impl Growth {
 
     /// When to look again, though nobody asks.
     pub(super) fn tends_in(&self) -> Option<Duration> {
-        self.classes.iter().filter_map(|class| class.tends_in()).min()
+        self.roster.iter().filter_map(ClassRef::tends_in).min()
     }
 }
 

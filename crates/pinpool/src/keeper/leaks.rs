@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::class::{ClassRef, Held};
+use crate::class::{ClassRef, Held, Roster};
 use crate::foreign::tell;
 use crate::size_class::ClassId;
 use crate::tag::Tag;
@@ -37,8 +37,8 @@ impl Leaks {
     }
 
     /// Reports what has been held for too long and what came back, if it is time to look.
-    pub(super) fn look(&mut self, classes: &[ClassRef], now: Instant) {
-        let ended = classes.iter().all(|class| class.get().is_done());
+    pub(super) fn look(&mut self, roster: &Roster, now: Instant) {
+        let ended = roster.iter().all(|class| class.get().is_done());
         if now.saturating_duration_since(self.looked) < self.interval() && !ended {
             return;
         }
@@ -50,9 +50,9 @@ impl Leaks {
             }
             held
         });
-        for class in classes {
+        for class in roster.iter() {
             for held in class.get().held(now) {
-                self.report(*class, held, now);
+                self.report(class, held, now);
             }
         }
     }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use super::mapping::{self, MapOptions};
-use super::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use super::{BackendKind, HugePages, MemoryError, MemoryStep, Obtained, PageLock, PageTier};
+use super::{Pinned, Region, huge};
 
 /// Whether host memory is locked in RAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +30,12 @@ impl Mlock {
     /// With `LockMode::Try` a refused lock leaves the memory unlocked; with `Off` nothing is locked.
     pub fn new(mode: LockMode) -> Self {
         Self { mode, options: MapOptions::default() }
+    }
+
+    /// The same, on huge pages if this says so. Default: [`HugePages::Off`].
+    pub fn huge_pages(mut self, huge: HugePages) -> Self {
+        self.options.huge = huge;
+        self
     }
 
     /// The same, mapped in this way.
@@ -56,7 +63,19 @@ unsafe impl PageLock for Mlock {
     }
 
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
-        mapping::reserve(bytes, self.options)
+        self.reserve_as(bytes, PageTier::Base)
+    }
+
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        huge::tiers(bytes, self.options)
+    }
+
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
+        mapping::reserve(bytes, tier, self.options)
+    }
+
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        mapping::obtained(region)
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
@@ -88,6 +107,11 @@ unsafe impl PageLock for Mlock {
         // SAFETY: the chunk is mapped and locked (caller).
         unsafe { rustix::mm::munlock(chunk.start.as_ptr().cast(), chunk.bytes) }
             .map_err(|error| MemoryError::os(MemoryStep::Unpin, chunk.bytes, error))
+    }
+
+    unsafe fn forgo(&self, part: Region) {
+        // SAFETY: the caller's duty is the same.
+        unsafe { mapping::forgo(part) };
     }
 
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {

@@ -126,6 +126,17 @@ impl GrowPlan {
 }
 
 impl ClassPlan {
+    /// The same with fewer slots in its first slab, if there are enough: at least one that anybody may have.
+    pub(crate) fn cut_to(&self, slots: u32) -> Option<Self> {
+        let count = slots.min(self.count);
+        let used = self.stride_bytes.checked_mul(count as usize)?;
+        (count > self.reserve).then(|| Self {
+            count,
+            waste_bytes: self.slab_bytes.saturating_sub(used).min(self.waste_bytes),
+            ..self.clone()
+        })
+    }
+
     pub(super) fn new(
         class: &ClassConfig,
         config: &PoolConfig,

@@ -11,7 +11,7 @@ use crate::config::{
     BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PoolConfig, THREADS_MAX, Threads,
 };
 use crate::error::{ConfigError, Error, Origin};
-use crate::memory::LockMode;
+use crate::memory::{HugePages, LockMode};
 use crate::size_class::CLASSES_MAX;
 
 /// What a pool will allocate and pin. Its `Display` is the table that `pinpool plan` prints.
@@ -44,6 +44,11 @@ impl Plan {
             return Err(effective("backend 'cuda' pins its memory, but lock is 'off'")
                 .help("set backend = \"host\", or remove lock")
                 .into());
+        }
+        if config.lock == LockMode::Off && config.huge_pages == HugePages::Require {
+            let problem =
+                "huge_pages is 'require', but with lock 'off' memory lies on ordinary pages";
+            return Err(effective(problem).help("remove lock or huge_pages").into());
         }
         check_numbers(&config)?;
         if config.classes.is_empty() {
@@ -78,6 +83,10 @@ impl Plan {
             return Err(effective(problem)
                 .help("raise max_pinned in [pool], or lower count or size of a [[class]]")
                 .into());
+        }
+        if let Some(least) = config.min_bytes.filter(|least| *least > total_bytes) {
+            let problem = format!("min_bytes is {least}, but the classes have {total_bytes} bytes");
+            return Err(effective(problem).help("lower min_bytes in [pool], or remove it").into());
         }
         check_growth(&config, &classes, total_bytes)?;
         Ok(Self { config, classes, total_bytes, pinned_bytes, notes })
@@ -120,8 +129,15 @@ fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
     if config.pin_chunk == 0 {
         return refuse("pin_chunk", 0, "use at least 1 byte".into());
     }
-    if let Some(wrong) = config.leak_after.filter(|held| !is_possible(*held)) {
-        return Err(effective(format!("leak_after is {wrong:?}")).help(durations()));
+    let possible = [("leak_after", config.leak_after), ("open_timeout", config.open_timeout)];
+    for (key, value) in possible {
+        if let Some(wrong) = value.filter(|value| !is_possible(*value)) {
+            return Err(effective(format!("{key} is {wrong:?}")).help(durations()));
+        }
+    }
+    if config.pin_pause > DURATION_MAX {
+        let problem = format!("pin_pause is {:?}", config.pin_pause);
+        return Err(effective(problem).help(format!("use at most {DURATION_MAX_TEXT}")));
     }
     if config.debug_checks && !cfg!(feature = "debug-checks") {
         let problem = "debug_checks is true, but this build of pinpool has no such checks";

@@ -19,7 +19,9 @@ impl fmt::Display for Plan {
         )?;
         writeln!(
             f,
-            "fork {}, track_holders {}, leak_after {}, debug_checks {}",
+            "huge_pages {}, numa {}, fork {}, track_holders {}, leak_after {}, debug_checks {}",
+            config.huge_pages,
+            config.numa,
             config.fork,
             config.track_holders,
             config.leak_after.map_or("not set".into(), |held| format_duration(held).to_string()),

@@ -41,6 +41,7 @@ impl Future for LeaseFuture {
         if let Stage::New = self.stage {
             match self.pool.begin_wait(self.len, self.urgent, context.waker()) {
                 Ok((class, waiting)) => self.stage = Stage::InLine(class, waiting),
+                Err(Err(LeaseError::NotReady)) => return Poll::Pending,
                 Err(settled) => {
                     self.stage = Stage::Over;
                     return Poll::Ready(settled);

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use bytemuck::Pod;
 
 use super::{LeaseFuture, Pool};
-use crate::class::{ClassRef, Got, Waiting};
+use crate::class::{Absent, ClassRef, Got, Waiting};
 use crate::clock;
 use crate::error::LeaseError;
 use crate::lease::Lease;
+use crate::size_class::ClassId;
 
 impl Pool {
     /// Leases `len` bytes of the smallest class that holds them, if a slot is free. Never waits for one.
@@ -26,7 +27,7 @@ impl Pool {
     /// # Errors
     ///
     /// [`LeaseError::ZeroLen`], [`LeaseError::TooLarge`], [`LeaseError::Exhausted`],
-    /// [`LeaseError::Closed`] or [`LeaseError::Forked`].
+    /// [`LeaseError::Closed`], [`LeaseError::Forked`], or [`LeaseError::NotReady`] while the pool opens.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "a call gives the lease through memory: 10 ns of 20")]
     pub fn try_lease(&self, len: usize) -> Result<Lease, LeaseError> {
@@ -55,7 +56,7 @@ impl Pool {
     /// # Errors
     ///
     /// As [`Self::try_lease`], but `Exhausted` only when no slot will come back (all are quarantined) or
-    /// with `on_empty = "fail"`.
+    /// with `on_empty = "fail"`, and never `NotReady`.
     pub fn lease(&self, len: usize) -> Result<Lease, LeaseError> {
         self.wait_ranked(len, false, clock::now(), None)
     }
@@ -74,7 +75,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As [`Self::lease`], and [`LeaseError::Timeout`].
+    /// As [`Self::lease`], [`LeaseError::Timeout`], and `NotReady` if the class was not there in time.
     pub fn lease_timeout(&self, len: usize, timeout: Duration) -> Result<Lease, LeaseError> {
         let now = clock::now();
         // A timeout past the end of the clock is no timeout.
@@ -168,7 +169,7 @@ impl Pool {
         since: Instant,
         deadline: Option<Instant>,
     ) -> Result<Lease, LeaseError> {
-        let class = self.class_for(len)?;
+        let class = self.class_by(len, deadline)?;
         if let Some(lease) = self.find_or_wait(class, len, urgent)? {
             return Ok(lease);
         }
@@ -187,24 +188,25 @@ impl Pool {
 
     /// A slot of a larger class.
     pub(super) fn spill(&self, class: ClassRef, len: usize) -> Option<Lease> {
-        let others = self.handle.classes.iter();
+        let others = self.handle.roster.iter();
         for other in others.filter(|other| class.get().may_spill_to(other.get())) {
             if let Ok(Some(taken)) = other.try_pinned(false) {
                 class.get().count_spill();
-                return Some(Lease::new(*other, taken, len));
+                return Some(Lease::new(other, taken, len));
             }
         }
         None
     }
 
-    /// One step of a task that wants a lease: the lease, or its place in line.
+    /// One step of a task that wants a lease: the lease, or its place in line. `NotReady`: its class is not
+    /// there yet, and the task is woken once it may be.
     pub(crate) fn begin_wait(
         &self,
         len: usize,
         urgent: bool,
         waker: &Waker,
     ) -> Result<(ClassRef, Waiting), Result<Lease, LeaseError>> {
-        let class = self.class_for(len).map_err(Err)?;
+        let class = self.class_later(len, waker).map_err(Err)?;
         if let Some(lease) = self.find_or_wait(class, len, urgent).map_err(Err)? {
             return Err(Ok(lease));
         }
@@ -253,9 +255,48 @@ impl Pool {
         if !self.handle.home.is_here() {
             return Err(LeaseError::Forked);
         }
-        match self.handle.sizes.class_for(len) {
-            Some(id) => Ok(self.handle.classes[id.index()]),
-            None => Err(self.too_large(len)),
+        let Some(id) = self.handle.sizes.class_for(len) else { return Err(self.too_large(len)) };
+        self.handle.roster.get(id).ok_or_else(|| self.not_there(id))
+    }
+
+    /// Why a class is not there.
+    #[cold]
+    #[inline(never)]
+    fn not_there(&self, id: ClassId) -> LeaseError {
+        match self.handle.roster.absence(id) {
+            Err(Absent::Closed) => LeaseError::Closed,
+            // Also if it has come meanwhile: whoever does not wait may ask again.
+            Ok(_) | Err(Absent::Coming) => LeaseError::NotReady,
+        }
+    }
+
+    /// As [`Self::class_for`], for one who waits for the class, too: until `deadline`.
+    pub(super) fn class_by(
+        &self,
+        len: usize,
+        deadline: Option<Instant>,
+    ) -> Result<ClassRef, LeaseError> {
+        match (self.class_for(len), self.handle.sizes.class_for(len)) {
+            (Err(LeaseError::NotReady), Some(id)) => {
+                self.handle.roster.wait(id, deadline).map_err(|absent| match absent {
+                    Absent::Coming => LeaseError::NotReady,
+                    Absent::Closed => LeaseError::Closed,
+                })
+            }
+            (found, _) => found,
+        }
+    }
+
+    /// As [`Self::class_for`], for a task, which is woken once a class has come.
+    fn class_later(&self, len: usize, task: &Waker) -> Result<ClassRef, LeaseError> {
+        match (self.class_for(len), self.handle.sizes.class_for(len)) {
+            (Err(LeaseError::NotReady), Some(id)) => {
+                self.handle.roster.poll(id, task).map_err(|absent| match absent {
+                    Absent::Coming => LeaseError::NotReady,
+                    Absent::Closed => LeaseError::Closed,
+                })
+            }
+            (found, _) => found,
         }
     }
 

@@ -25,7 +25,8 @@ impl Pool {
     /// As [`Self::try_lease`] for the first that fails, and [`LeaseError::TooMany`] when a class can
     /// never give so many. No slot is kept.
     pub fn try_lease_many(&self, sizes: &[usize]) -> Result<Vec<Lease>, LeaseError> {
-        self.gather(sizes, |share, count| share.class.try_take_many(count))
+        let find = |size| self.class_for(size);
+        Self::gather(sizes, find, |share, count| share.class.try_take_many(count))
     }
 
     /// As [`Self::try_lease_many`], waiting as long as it takes.
@@ -42,7 +43,8 @@ impl Pool {
     /// As [`Self::lease`], and [`LeaseError::TooMany`].
     pub fn lease_many(&self, sizes: &[usize]) -> Result<Vec<Lease>, LeaseError> {
         let now = clock::now();
-        self.gather(sizes, |share, count| share.class.take_many(count, now, None))
+        let find = |size| self.class_by(size, None);
+        Self::gather(sizes, find, |share, count| share.class.take_many(count, now, None))
     }
 
     /// As [`Self::lease_many`], waiting at most `timeout` for all of them.
@@ -57,15 +59,16 @@ impl Pool {
     ) -> Result<Vec<Lease>, LeaseError> {
         let now = clock::now();
         let deadline = now.checked_add(timeout);
-        self.gather(sizes, |share, count| share.class.take_many(count, now, deadline))
+        let find = |size| self.class_by(size, deadline);
+        Self::gather(sizes, find, |share, count| share.class.take_many(count, now, deadline))
     }
 
     fn gather(
-        &self,
         sizes: &[usize],
+        find: impl Fn(usize) -> Result<ClassRef, LeaseError>,
         take: impl Fn(&Share, u32) -> Result<Vec<Taken>, LeaseError>,
     ) -> Result<Vec<Lease>, LeaseError> {
-        let shares = self.shares(sizes)?;
+        let shares = Self::shares(sizes, find)?;
         let mut leases: Vec<Option<Lease>> = sizes.iter().map(|_| None).collect();
         for share in shares {
             let count = u32::try_from(share.places.len()).unwrap_or(u32::MAX);
@@ -79,10 +82,13 @@ impl Pool {
     }
 
     /// What is wanted of each class, from the smallest class to the largest.
-    fn shares(&self, sizes: &[usize]) -> Result<Vec<Share>, LeaseError> {
+    fn shares(
+        sizes: &[usize],
+        find: impl Fn(usize) -> Result<ClassRef, LeaseError>,
+    ) -> Result<Vec<Share>, LeaseError> {
         let mut shares: Vec<Share> = Vec::new();
         for (place, size) in sizes.iter().enumerate() {
-            let class = self.class_for(*size)?;
+            let class = find(*size)?;
             match shares.iter_mut().find(|share| share.class.is(class)) {
                 Some(share) => share.places.push(place),
                 None => shares.push(Share { class, places: vec![place] }),

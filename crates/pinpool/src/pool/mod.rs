@@ -3,31 +3,29 @@
 mod lease_future;
 mod leasing;
 mod many;
+mod open;
+mod opening;
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend;
-use crate::class::{ClassRef, Making, Slots, Spread};
+use crate::class::{ClassRef, Roster};
 use crate::clock;
-use crate::error::Error;
-use crate::foreign::tell;
 use crate::keeper::Keeper;
-use crate::memory::limits::locked_now;
-use crate::memory::{BackendKind, Memlock, MemoryCause, MemoryError, PageLock};
-use crate::plan::{ClassPlan, Plan};
+use crate::memory::BackendKind;
+use crate::plan::Plan;
 use crate::process::Home;
 use crate::reclaim::Stuck;
 use crate::report::{CloseReport, Holder, StartupReport, StuckSlot};
 use crate::shared::Shared;
-use crate::size_class::{ClassId, SizeTable};
-use crate::slab::{Slab, SlabFailure, SlabSize, StartupTimes};
+use crate::size_class::SizeTable;
+use crate::slab::Course;
 use crate::stats::{ClassStats, PoolStats};
 use crate::tag::Tag;
 
 pub use lease_future::LeaseFuture;
+pub use opening::{OpenProgress, Opening};
 
 /// A pool of pinned host memory. Cloning it copies a pointer; the clones are one pool.
 ///
@@ -52,99 +50,18 @@ struct Handle {
     /// Beside what every lease reads.
     home: Home,
     sizes: SizeTable,
-    classes: Box<[ClassRef]>,
+    roster: Arc<Roster>,
     shared: Arc<Shared>,
-    plan: Plan,
-    startup: StartupReport,
+    plan: Arc<Plan>,
+    /// The way of its opening.
+    course: Arc<Course>,
+    /// What is known before it is open.
+    beginning: StartupReport,
     /// Taken out by drop only.
     keeper: Option<Keeper>,
 }
 
 impl Pool {
-    /// Opens a pool as planned, on the given memory or on the configured backend.
-    pub(crate) fn open_plan(plan: Plan, memory: Option<Arc<dyn PageLock>>) -> Result<Self, Error> {
-        Self::open_kept(plan, memory, Spread::over_processors(), Keeper::start)
-    }
-
-    /// As [`Self::open_plan`], with free slots so spread and the keeper that `start` gives,
-    /// which is told the classes, what all share, and what counts as a leak.
-    pub(crate) fn open_kept(
-        plan: Plan,
-        memory: Option<Arc<dyn PageLock>>,
-        spread: Spread,
-        start: impl FnOnce(Box<[ClassRef]>, Arc<Shared>, Option<Duration>) -> io::Result<Keeper>,
-    ) -> Result<Self, Error> {
-        let began = clock::now();
-        let chosen = match memory {
-            Some(memory) => backend::Chosen { memory, reason: "given by the caller".into() },
-            None => backend::choose(&plan.config)?,
-        };
-        let home = Home::here().map_err(Error::Mark)?;
-        let keep = plan.config.keep_free;
-        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), keep, home));
-        admit(&plan, &shared)?;
-        let mut times = StartupTimes::default();
-        let making = Making {
-            pins: plan.pinned_bytes > 0,
-            threads: plan.config.prefault_threads,
-            tracks: plan.config.track_holders,
-        };
-        let mut records = Vec::with_capacity(plan.classes.len());
-        for class in &plan.classes {
-            let failed = |error| SlabFailure { error, pinned: 0 };
-            let slots = Slots::new(class, making, spread).map_err(failed);
-            records.push(slots.map_err(|failure| explain(failure, class, &plan, &shared))?);
-        }
-        let mut slabs = Vec::with_capacity(plan.classes.len());
-        for class in &plan.classes {
-            // A failure drops the slabs made so far, the latest first.
-            let size = SlabSize { bytes: class.slab_bytes, chunk_bytes: class.chunk_bytes };
-            match Slab::open(size, making.pins, making.threads, &shared, &mut times) {
-                Ok(slab) => slabs.push(slab),
-                Err(error) => {
-                    let error = explain(error, class, &plan, &shared);
-                    while slabs.pop().is_some() {}
-                    return Err(error);
-                }
-            }
-        }
-        let pinned = slabs.iter().all(Slab::is_locked);
-        let startup = StartupReport {
-            backend: shared.memory.kind(),
-            reason: chosen.reason,
-            pinned,
-            times,
-            total: clock::elapsed(began),
-        };
-        let sizes: Vec<_> = plan.classes.iter().map(|class| class.slot_bytes).collect();
-        let classes: Box<[ClassRef]> = plan
-            .classes
-            .iter()
-            .zip(slabs)
-            .zip(records)
-            .zip(0u8..)
-            .map(|(((class, slab), slots), id)| {
-                ClassRef::new(ClassId(id), class, making, slab, slots)
-            })
-            .collect();
-        let leak_after = plan.config.leak_after;
-        let started = start(classes.clone(), Arc::clone(&shared), leak_after);
-        let keeper = started.map_err(|error| {
-            for class in classes.iter().rev() {
-                class.close();
-                // The keeper's reference and the handle's.
-                class.drop_reference();
-                class.drop_reference();
-            }
-            Error::Keeper(error)
-        })?;
-        announce(&plan, &startup);
-        let (sizes, keeper) = (SizeTable::new(&sizes), Some(keeper));
-        Ok(Self {
-            handle: Arc::new(Handle { home, sizes, classes, shared, plan, startup, keeper }),
-        })
-    }
-
     /// The tag of a holder's name, for [`Lease::set_tag`](crate::Lease::set_tag). The same name gives the same tag in every
     /// pool. Names are kept for ever: name the stages of a pipeline, not its frames.
     #[allow(clippy::unused_self, reason = "tags belong to pools in a user's mind")]
@@ -159,10 +76,11 @@ impl Pool {
         let now = clock::now();
         let mut holders: Vec<_> = self
             .handle
-            .classes
+            .roster
             .iter()
             .flat_map(|class| {
-                class.get().held(now).map(|held| Holder::new(class.get().name(), held))
+                let held = class.get().held(now).map(|held| Holder::new(class.get().name(), held));
+                held.collect::<Vec<_>>()
             })
             .collect();
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.held));
@@ -179,13 +97,12 @@ impl Pool {
             return 0;
         }
         let now = clock::now();
-        self.handle.classes.iter().map(|class| class.trim(now, true)).sum()
+        self.handle.roster.iter().map(|class| class.trim(now, true)).sum()
     }
 
     /// The pool's counts now.
     pub fn stats(&self) -> PoolStats {
-        let classes = self.handle.classes.iter().copied();
-        let classes: Vec<_> = classes.map(class_stats).collect();
+        let classes: Vec<_> = self.handle.roster.iter().map(class_stats).collect();
         let shared = &self.handle.shared;
         // Memory is mapped before it is pinned and unmapped after it: more is mapped than is pinned,
         // also while a slab comes or goes.
@@ -202,7 +119,7 @@ impl Pool {
             driver_failures: driver_failures(),
             pageable_bytes: self
                 .handle
-                .classes
+                .roster
                 .iter()
                 .map(|class| class.get().pageable_bytes())
                 .sum(),
@@ -215,24 +132,25 @@ impl Pool {
         &self.handle.plan
     }
 
-    /// How the pool came to its memory.
+    /// How the pool came to its memory; while it opens, what is known of it before.
     pub fn startup(&self) -> &StartupReport {
-        &self.handle.startup
+        self.handle.roster.report().unwrap_or(&self.handle.beginning)
     }
 
     /// What the memory is.
     pub fn backend(&self) -> BackendKind {
-        self.handle.startup.backend
+        self.handle.beginning.backend
     }
 
-    /// True when every slab is locked in RAM.
+    /// True when every slab is locked in RAM: not before all are there.
     pub fn is_pinned(&self) -> bool {
-        self.handle.startup.pinned
+        self.startup().pinned
     }
 
     /// True when a GPU can reach the memory.
     pub fn is_device_accessible(&self) -> bool {
-        self.handle.classes.iter().all(|class| class.get().is_device_accessible())
+        let roster = &self.handle.roster;
+        roster.is_full() && roster.iter().all(|class| class.get().is_device_accessible())
     }
 
     /// The CUDA context that the memory is pinned for, on the cuda backend.
@@ -246,6 +164,8 @@ impl Pool {
     /// and for the memory to be given back, then reports what is still out. Nobody waits for quarantined
     /// slots, which never come home. May be called again.
     ///
+    /// A pool that is still opening stops doing so, and gives back what it has.
+    ///
     /// A slot that was handed to a task which has not fetched it yet is taken back: the task is told
     /// [`LeaseError::Closed`](crate::LeaseError::Closed).
     ///
@@ -254,7 +174,7 @@ impl Pool {
     pub fn close(&self, timeout: Duration) -> CloseReport {
         let handle = &*self.handle;
         if !handle.shared.is_here() {
-            let slabs_left = handle.classes.len();
+            let slabs_left = handle.roster.iter().count();
             let (still_out, in_flight) = (Vec::new(), Vec::new());
             return CloseReport {
                 still_out,
@@ -267,16 +187,19 @@ impl Pool {
         }
         let slabs_left = handle.close(timeout);
         let still_out =
-            handle.classes.iter().map(|class| (class.get().name(), class.get().still_out()));
+            handle.roster.iter().map(|class| (class.get().name(), class.get().still_out()));
         let still_out = still_out.filter(|(_, slots)| *slots > 0).collect();
         let mut in_flight: Vec<_> = handle
-            .classes
+            .roster
             .iter()
-            .flat_map(|class| class.stuck().into_iter().map(|stuck| (class.get().name(), stuck)))
+            .flat_map(|class| {
+                let name = class.get().name();
+                class.stuck().into_iter().map(move |stuck| (name, stuck))
+            })
             .map(|(class, Stuck { slot, age })| StuckSlot { class, slot, age })
             .collect();
         in_flight.sort_by_key(|stuck| std::cmp::Reverse(stuck.age));
-        let lost = handle.classes.iter().map(|class| u64::from(class.get().census().quarantined));
+        let lost = handle.roster.iter().map(|class| u64::from(class.get().census().quarantined));
         CloseReport {
             still_out,
             holders: self.holders(),
@@ -293,13 +216,17 @@ impl Handle {
     /// are left.
     fn close(&self, timeout: Duration) -> usize {
         let now = clock::now();
-        for class in self.classes.iter().rev() {
+        // An opening ends at its next step, and no class comes any more.
+        self.course.cancel();
+        self.roster.close();
+        for class in self.roster.iter().rev() {
             class.close();
         }
         // A quarantined slot never comes home: nobody waits for it, nor for its slab.
-        let lasting = || self.classes.iter().map(|class| class.get().lasting_slabs()).sum();
+        let lasting = || self.roster.iter().map(|class| class.get().lasting_slabs()).sum();
         let slabs_left = self.shared.wait_all_home(timeout, lasting);
-        if self.classes.iter().all(|class| class.get().is_done()) {
+        let is_done = |class: ClassRef| class.get().is_done();
+        if self.roster.is_settled() && self.roster.iter().all(is_done) {
             // It ends at once, unless it runs foreign code.
             let until = now.checked_add(timeout.max(JOIN_WAIT));
             self.keeper.iter().for_each(|keeper| keeper.join(until));
@@ -318,7 +245,7 @@ impl Drop for Handle {
         }
         // What is out, or in flight, keeps its memory and the keeper until it is home.
         self.close(Duration::ZERO);
-        for class in self.classes.iter().rev() {
+        for class in self.roster.iter().rev() {
             class.drop_reference();
         }
     }
@@ -384,63 +311,6 @@ fn driver_failures() -> usize {
 #[cfg(not(feature = "cuda"))]
 fn driver_failures() -> usize {
     0
-}
-
-/// Refuses a plan that the system's limits have no room for, before anything is mapped.
-fn admit(plan: &Plan, shared: &Shared) -> Result<(), Error> {
-    let entered = shared.admission.enter(plan.total_bytes, plan.pinned_bytes > 0);
-    entered.map_err(|source| match source.cause {
-        MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
-            Error::NoRoom { needed: plan.total_bytes, taken: 0, headroom }
-        }
-        _ => over_memlock(plan, 0, locked_now(), source),
-    })
-}
-
-fn over_memlock(plan: &Plan, already: u64, elsewhere: u64, source: MemoryError) -> Error {
-    let Memlock { soft, hard } = Memlock::read();
-    let (needed, source) = (plan.pinned_bytes, Box::new(source));
-    Error::MemlockLimit { needed, already, elsewhere, soft, hard, source }
-}
-
-/// Turns a failed step into an error that names the limit and the remedy.
-fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared) -> Error {
-    let SlabFailure { error: source, pinned } = failure;
-    // The failing slab is undone by now; earlier ones still hold their share.
-    let elsewhere = locked_now().saturating_sub(shared.budget.used());
-    let soft = Memlock::read().soft;
-    let limited = soft.is_some_and(|soft| soft < plan.pinned_bytes.saturating_add(elsewhere));
-    if shared.memory.kind() == BackendKind::Host && source.is_lock_limit() && limited {
-        return over_memlock(plan, pinned, elsewhere, source);
-    }
-    match source.cause {
-        MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
-            Error::NoRoom { needed: plan.total_bytes, taken: shared.mapped_bytes(), headroom }
-        }
-        _ => Error::Memory { class: class.name.clone(), pinned, total: plan.total_bytes, source },
-    }
-}
-
-fn announce(plan: &Plan, startup: &StartupReport) {
-    tell!(info,
-        backend = %startup.backend,
-        reason = startup.reason,
-        bytes = plan.total_bytes,
-        pinned = startup.pinned,
-        config = ?plan.config,
-        elapsed = ?startup.total,
-        "pool open"
-    );
-    for note in &plan.notes {
-        tell!(info, note, "rounded");
-    }
-    if !startup.pinned && plan.pinned_bytes > 0 {
-        tell!(
-            warn,
-            "the pool is open but its memory is not locked: {}; raise the limit or accept page faults",
-            Memlock::read()
-        );
-    }
 }
 
 /// Enough for a thread that has nothing to do to end, whatever the timeout.

@@ -10,7 +10,7 @@ use super::memory::Pages;
 use super::options::Options;
 use super::rng::Rng;
 use super::shadow::{Place, Shadow};
-use crate::class::{ClassRef, Taken};
+use crate::class::{Roster, Taken};
 use crate::clock;
 use crate::error::Error;
 use crate::in_flight::{InFlight, Landing};
@@ -113,30 +113,35 @@ impl World {
             memory.look(|books| books.rates = options.memory_faults);
         }
         let mut kept = None;
-        let keep = |classes: Box<[ClassRef]>, shared: Arc<Shared>, leak_after| {
+        let keep = |roster: Arc<Roster>, shared: Arc<Shared>, leak_after| {
             kept = Some((
-                classes.clone(),
-                Rounds::new(classes, Arc::clone(&shared), leak_after),
+                Arc::clone(&roster),
+                Rounds::new(roster, Arc::clone(&shared), leak_after),
                 shared,
             ));
             Ok(Keeper::by_hand())
         };
         let pages: Arc<dyn PageLock> = Arc::clone(&memory) as _;
         let opened = Pool::open_kept(options.plan.clone(), Some(pages), options.spread, keep);
-        let pool = opened.inspect_err(|_| {
-            memory.look(|books| {
-                assert_eq!(books.wrong, None);
-                assert!(
-                    books.mapped == 0 || books.stuck > 0,
-                    "a failed opening left memory behind"
-                );
-            });
-            memory.clear();
-        })?;
-        let Some((classes, rounds, shared)) = kept else { unreachable!("a pool has a keeper") };
+        let Some((roster, rounds, shared)) = kept else { unreachable!("a pool has a keeper") };
+        let pool = match opened {
+            Ok(pool) => pool,
+            Err(error) => {
+                rounds.end();
+                memory.look(|books| {
+                    assert_eq!(books.wrong, None);
+                    assert!(
+                        books.mapped == 0 || books.stuck > 0,
+                        "a failed opening left memory behind"
+                    );
+                });
+                memory.clear();
+                return Err(error);
+            }
+        };
         memory.look(|books| books.rates = options.memory_faults);
         let plans = options.plan.classes.iter().cloned();
-        let classes = classes.iter().zip(plans).map(|(class, plan)| Shadow::new(*class, plan));
+        let classes = roster.iter().zip(plans).map(|(class, plan)| Shadow::new(class, plan));
         Ok(Self {
             start,
             shared,

@@ -94,9 +94,10 @@ fn a_failed_pin_says_host_memory_how_much_and_which_key_to_change() {
     let (counted, ledger) = Counted::new(Lazy(BackendKind::Custom("lazy")));
     let fault = Fault::nth(20).of(MemoryStep::Pin).os(libc::ENOMEM);
     let (memory, _log) = Faulty::new(counted, fault);
-    let error = builder().class("frame", 64 << 20, 128).memory(memory).open().unwrap_err();
+    let builder = builder().class("frame", 64 << 20, 128).pin_chunk(chunk as u64);
+    let error = builder.memory(memory).open().unwrap_err();
     let text = error.to_string();
-    let Error::Memory { class, pinned, total, source } = &error else {
+    let Error::Memory { class, pinned, total, source, .. } = &error else {
         panic!("another error: {text}");
     };
     if source.step == MemoryStep::Reserve {
@@ -112,6 +113,7 @@ fn a_failed_pin_says_host_memory_how_much_and_which_key_to_change() {
             "class 'frame'",
             "pin 268435456 bytes",
             "Cannot allocate memory",
+            "at byte 5100273664 of its slab",
             "5100273664 of 8589934592 bytes of host RAM",
             "not GPU memory",
             "`count` or `size`",

@@ -136,7 +136,7 @@ fn a_configuration_past_the_address_space_is_refused() {
     // What the numbers allow and no machine has: a failed step, in words, and nothing left.
     let (size, count) = (1 << 40, 4_194_302);
     let error = builder().lock(LockMode::Off).class("huge", size, count).open().unwrap_err();
-    let Error::Memory { class, pinned: 0, total, source } = &error else { panic!("{error}") };
+    let Error::Memory { class, pinned: 0, total, source, .. } = &error else { panic!("{error}") };
     assert_eq!((class.as_str(), *total), ("huge", (size * count) as u64));
     assert_eq!((source.step, source.bytes), (MemoryStep::Reserve, size * count));
 }

@@ -106,7 +106,7 @@ fn the_environment_wins_over_the_defaults() {
         assert_eq!((defaults.lock, config.lock), (LockMode::Require, LockMode::Off));
         assert_eq!(defaults.prefault_threads, Threads::Auto);
         assert_eq!(config.prefault_threads, Threads::Count(9));
-        assert_eq!((defaults.pin_chunk, config.pin_chunk), (256 << 20, 64 << 10));
+        assert_eq!((defaults.pin_chunk, config.pin_chunk), (64 << 20, 64 << 10));
         // A builder's class has no alignment of its own here, so the variable beats the default.
         let config = with(&[("PINPOOL_CLASS_FRAME_ALIGN", "512")], without);
         assert_eq!((defaults.classes[0].align, config.classes[0].align), (64, 512));

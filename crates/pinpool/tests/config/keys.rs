@@ -88,8 +88,9 @@ fn a_key_at_the_wrong_level_is_refused_with_the_level_it_belongs_to() {
         );
     }
     let first = ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
+    let more = ["pin_pause", "open_timeout", "min_bytes", "huge_pages", "numa"];
     let rest = ["fork", "track_holders", "leak_after", "keep_free", "on_pressure", "debug_checks"];
-    for key in first.into_iter().chain(rest) {
+    for key in first.into_iter().chain(more).chain(rest) {
         assert_refused(
             &format!("{CLASS}{key} = 1\n"),
             5,

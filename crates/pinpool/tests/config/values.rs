@@ -1,8 +1,10 @@
 //! Values: exact units, the range of every numeric option on both sides, types, names.
 
+use std::time::Duration;
+
 use pinpool::{
-    ALIGN_DEFAULT, BackendChoice, ClassConfig, LockMode, PIN_CHUNK_DEFAULT, Plan, Pool,
-    PoolBuilder, PoolConfig, THREADS_MAX, Threads,
+    ALIGN_DEFAULT, BackendChoice, ClassConfig, LockMode, PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT,
+    Plan, Pool, PoolBuilder, PoolConfig, THREADS_MAX, Threads,
 };
 
 use crate::{CLASS, assert_refused, builder, config, refused};
@@ -282,7 +284,10 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(config.max_pinned, None);
     assert_eq!(config.lock, LockMode::Require);
     assert_eq!(config.prefault_threads, Threads::Auto);
-    assert_eq!((config.pin_chunk, PIN_CHUNK_DEFAULT), (256 << 20, 256 << 20));
+    assert_eq!((config.pin_chunk, PIN_CHUNK_DEFAULT), (64 << 20, 64 << 20));
+    let pause = Duration::from_micros(200);
+    assert_eq!((config.pin_pause, PIN_PAUSE_DEFAULT), (pause, pause));
+    assert_eq!((config.open_timeout, config.min_bytes), (None, None));
     assert_eq!((config.classes[0].align, ALIGN_DEFAULT), (64, 64));
 }
 

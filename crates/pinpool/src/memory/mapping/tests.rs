@@ -8,8 +8,14 @@ use pinpool_testkit::fork::in_fork;
 use super::*;
 use crate::memory::{LockMode, Mlock, PageLock};
 
-const GUARDED: MapOptions = MapOptions { fork: ForkPolicy::Deny, guarded: true };
-const INHERITED: MapOptions = MapOptions { fork: ForkPolicy::Inherit, guarded: false };
+const PLAIN: MapOptions = MapOptions {
+    fork: ForkPolicy::Deny,
+    guarded: false,
+    huge: HugePages::Off,
+    nodes: NodeSet::NONE,
+};
+const GUARDED: MapOptions = MapOptions { guarded: true, ..PLAIN };
+const INHERITED: MapOptions = MapOptions { fork: ForkPolicy::Inherit, ..PLAIN };
 
 /// A region of host memory mapped in this way, of three pages.
 fn region(options: MapOptions) -> (Mlock, Region) {
@@ -102,7 +108,7 @@ fn a_step_over_either_end_is_a_fault() {
 
 #[test]
 fn a_child_gets_nothing_of_denied_memory() {
-    for options in [MapOptions::default(), GUARDED] {
+    for options in [PLAIN, GUARDED] {
         let (memory, region) = region(options);
         let first = region.start.as_ptr();
         // SAFETY: the region is ours; in the child it is not there, and the system ends it.
@@ -142,7 +148,7 @@ fn a_child_gets_a_copy_of_inherited_memory() {
 #[test]
 fn a_size_without_room_for_its_guards_is_refused() {
     let bytes = usize::MAX - page_size() + 1;
-    let refused = reserve(bytes, GUARDED).unwrap_err();
+    let refused = reserve(bytes, PageTier::Base, GUARDED).unwrap_err();
     assert_eq!((refused.step, refused.bytes), (MemoryStep::Reserve, bytes));
     assert!(refused.to_string().contains("address space"), "{refused}");
 }

@@ -1,0 +1,190 @@
+//! The classes of a pool, which come one by one while it opens; it makes none.
+
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::task::Waker;
+use std::time::Instant;
+
+use super::{Class, ClassRef};
+use crate::foreign::caught;
+use crate::plan::Plan;
+use crate::report::StartupReport;
+use crate::size_class::ClassId;
+use crate::sync::plain::{AtomicPtr, Ordering};
+use crate::sync::{Condvar, Mutex};
+
+/// Places for all classes of a plan. The pool's handle and its keeper hold it, and a reference on every
+/// class in it each.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    /// By `ClassId`; null until the class is there. `Release` when it comes, `Acquire` for whoever uses it.
+    places: Box<[AtomicPtr<Class>]>,
+    /// Some class adds memory.
+    adds: bool,
+    /// Some class uses slots of larger ones.
+    spills: bool,
+    /// Of an opening that is over and went well.
+    report: OnceLock<StartupReport>,
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Stage {
+    /// No class comes any more.
+    settled: bool,
+    /// None is let in any more.
+    closed: bool,
+    /// Tasks that wait for a class.
+    tasks: Vec<Waker>,
+}
+
+/// Why there is no class yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// It comes, if all goes well.
+    Coming,
+    /// It never comes.
+    Closed,
+}
+
+impl Roster {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            places: plan.classes.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            adds: plan.classes.iter().any(|class| class.grow.is_some() || class.pageable_max > 0),
+            spills: plan.classes.iter().any(|class| class.max_spill > 1),
+            report: OnceLock::new(),
+            stage: Mutex::new(Stage::default()),
+            changed: Condvar::default(),
+        }
+    }
+
+    /// The class with this number, if it is there.
+    #[inline]
+    pub(crate) fn get(&self, id: ClassId) -> Option<ClassRef> {
+        Self::of(self.places.get(id.index())?)
+    }
+
+    #[inline]
+    fn of(place: &AtomicPtr<Class>) -> Option<ClassRef> {
+        NonNull::new(place.load(Ordering::Acquire)).map(ClassRef)
+    }
+
+    /// The classes that are there, by rising size.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = ClassRef> + '_ {
+        self.places.iter().filter_map(Self::of)
+    }
+
+    /// Some class adds memory, now or once it is there.
+    pub(crate) fn adds(&self) -> bool {
+        self.adds
+    }
+
+    /// Some class uses slots of larger ones.
+    pub(crate) fn spills(&self) -> bool {
+        self.spills
+    }
+
+    /// How many classes are there, and how many shall be.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.iter().count(), self.places.len())
+    }
+
+    /// All classes are there.
+    pub(crate) fn is_full(&self) -> bool {
+        self.places.iter().all(|place| Self::of(place).is_some())
+    }
+
+    /// Lets a class in, and whoever waits for it know. False once the roster is closed: the class is the
+    /// caller's then.
+    pub(crate) fn add(&self, class: ClassRef) -> bool {
+        let stage = self.stage.lock();
+        if stage.closed {
+            return false;
+        }
+        self.places[class.get().id().index()].store(class.0.as_ptr(), Ordering::Release);
+        drop(stage);
+        self.tell();
+        true
+    }
+
+    /// No class comes any more: all are there, and this is how, or the opening has failed. May be said again.
+    pub(crate) fn settle(&self, report: Option<StartupReport>) {
+        if let Some(report) = report {
+            self.report.get_or_init(|| report);
+        }
+        self.stage.lock().settled = true;
+        self.tell();
+    }
+
+    /// How the pool was opened, once all went well.
+    pub(crate) fn report(&self) -> Option<&StartupReport> {
+        self.report.get()
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.stage.lock().settled
+    }
+
+    /// Lets no class in any more.
+    pub(crate) fn close(&self) {
+        self.stage.lock().closed = true;
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.changed.notify_all();
+        let tasks = std::mem::take(&mut self.stage.lock().tasks);
+        // Wakers are foreign code (I17).
+        for task in tasks {
+            let _ = caught(|| task.wake());
+        }
+    }
+
+    /// Why the class is not there.
+    pub(crate) fn absence(&self, id: ClassId) -> Result<ClassRef, Absent> {
+        let stage = self.stage.lock();
+        match self.get(id) {
+            Some(class) => Ok(class),
+            None if stage.settled || stage.closed => Err(Absent::Closed),
+            None => Err(Absent::Coming),
+        }
+    }
+
+    /// Waits for a class until `deadline`.
+    pub(crate) fn wait(&self, id: ClassId, deadline: Option<Instant>) -> Result<ClassRef, Absent> {
+        let mut stage = self.stage.lock();
+        loop {
+            if let Some(class) = self.get(id) {
+                return Ok(class);
+            }
+            if stage.settled || stage.closed {
+                return Err(Absent::Closed);
+            }
+            if self.changed.wait(&mut stage, deadline) {
+                return self.get(id).ok_or(Absent::Coming);
+            }
+        }
+    }
+
+    /// The class, or a wake-up for the task once one comes.
+    pub(crate) fn poll(&self, id: ClassId, task: &Waker) -> Result<ClassRef, Absent> {
+        let task = task.clone();
+        let mut stage = self.stage.lock();
+        let absence = match self.get(id) {
+            Some(class) => Ok(class),
+            None if stage.settled || stage.closed => Err(Absent::Closed),
+            None => Err(Absent::Coming),
+        };
+        if absence != Err(Absent::Coming) || stage.tasks.iter().any(|known| known.will_wake(&task))
+        {
+            drop(stage);
+            // Its destructor is foreign code (I17).
+            let _ = caught(|| drop(task));
+            return absence;
+        }
+        stage.tasks.push(task);
+        absence
+    }
+}

@@ -1,0 +1,222 @@
+//! Lets memory be taken only while the system's limits leave room for it: all at once before anything is
+//! mapped, and again before each piece, because other processes take memory meanwhile.
+//!
+//! The kernel has no call that sets memory aside, and a group that goes over its limit is killed. Two
+//! processes that both see the last room must therefore not take it both: near the limit of their
+//! group, pieces are taken one at a time, under a lock on the group's folder.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::headroom::{Facts, Headroom, KeepFree, LimitKind, memlock};
+use super::{Cgroup, MemInfo};
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock};
+use crate::sync::{Condvar, Mutex};
+
+/// The check that all memory of one pool passes.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    keep: KeepFree,
+    /// Its memory is the system's.
+    takes: bool,
+    /// It is locked, or nothing is had.
+    locks: bool,
+    /// The folder that stands for `/`.
+    root: PathBuf,
+    state: Mutex<State>,
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    group: Option<Cgroup>,
+    /// Bytes that threads of this pool take at this moment: in part they count as used already.
+    taking: u64,
+    /// Others held the lock for too long: they are not waited for any more.
+    impatient: bool,
+    /// Why no more is admitted.
+    refusal: Option<Refusal>,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    error: MemoryError,
+    /// Held until all is given back.
+    _turn: Option<File>,
+}
+
+/// Room for one piece, until it was taken.
+#[derive(Debug)]
+pub(crate) struct Admitted<'a> {
+    admission: &'a Admission,
+    bytes: u64,
+    /// Held while it is taken.
+    _turn: Option<File>,
+}
+
+impl Admission {
+    /// For pools on this memory.
+    pub(crate) fn new(memory: &dyn PageLock, keep: KeepFree) -> Self {
+        let takes = memory.takes_system_memory() && keep != KeepFree::Off;
+        Self {
+            keep,
+            takes,
+            locks: memory.needs_memlock(),
+            root: super::root(),
+            state: Mutex::new(State::default()),
+            done: Condvar::default(),
+        }
+    }
+
+    /// The folder that stands for `/`.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether `bytes` fit now, of memory that is to be locked or not.
+    pub(crate) fn enter(&self, bytes: u64, locked: bool) -> Result<(), MemoryError> {
+        let memlock = if self.locks && locked { memlock() } else { None };
+        let group = self.takes.then(|| Cgroup::read_at(&self.root)).flatten();
+        let facts = Facts {
+            memlock,
+            cgroup: group.as_ref().and_then(|group| group.limit.clone()),
+            ram: self.takes.then(|| MemInfo::read_at(&self.root)).flatten(),
+        };
+        // A group without a limit is not looked at again.
+        let group = group.filter(|group| group.limit.is_some());
+        let mut state = self.state.lock();
+        (state.group, state.impatient) = (group, false);
+        drop(state);
+        self.leave_line();
+        match facts.binding(self.keep, locked) {
+            Some(headroom) if headroom.room() < bytes => {
+                let step =
+                    if headroom.is_memlock() { MemoryStep::Pin } else { MemoryStep::Reserve };
+                Err(refused(step, bytes, headroom))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Room for a piece that is backed with memory now. Call [`Self::enter`] for the whole first.
+    ///
+    /// After a refusal no more is admitted, and who was refused in its turn keeps that until
+    /// [`Self::leave_line`]: the next in line should find what is given back by then.
+    pub(crate) fn admit(&self, bytes: u64) -> Result<Admitted<'_>, MemoryError> {
+        if !self.takes {
+            return Ok(Admitted { admission: self, bytes: 0, _turn: None });
+        }
+        let mut turn = None;
+        let admitted = self.room_for(bytes, false).and_then(|line| {
+            let Some(folder) = line else { return Ok(()) };
+            turn = self.line_up(&folder);
+            // Those before it in the line took theirs.
+            self.room_for(bytes, true).map(drop)
+        });
+        match admitted {
+            Ok(()) => Ok(Admitted { admission: self, bytes, _turn: turn }),
+            Err(error) => {
+                let first = || Refusal { error: error.clone(), _turn: turn };
+                self.state.lock().refusal.get_or_insert_with(first);
+                Err(error)
+            }
+        }
+    }
+
+    /// All that was taken was given back, after a refusal.
+    pub(crate) fn leave_line(&self) {
+        let refusal = self.state.lock().refusal.take();
+        drop(refusal);
+    }
+
+    /// Counts `bytes` as being taken, if there is room. Unless it has its `turn`: if little is left of
+    /// the group's limit nothing is counted yet, and the folder is where to line up.
+    fn room_for(&self, bytes: u64, turn: bool) -> Result<Option<PathBuf>, MemoryError> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(refusal) = &state.refusal {
+                return Err(refusal.error.clone());
+            }
+            let wanted = state.taking.saturating_add(bytes);
+            let Some(headroom) = state.headroom(self.keep, &self.root) else {
+                state.taking = wanted;
+                return Ok(None);
+            };
+            let room = headroom.room();
+            let lines_up = !turn && !state.impatient && room < wanted.saturating_add(NEAR);
+            match &headroom.limit {
+                LimitKind::Cgroup(file) if lines_up && room >= bytes => {
+                    return Ok(file.parent().map(Path::to_path_buf));
+                }
+                _ if room >= wanted => {
+                    state.taking = wanted;
+                    return Ok(None);
+                }
+                _ if state.taking == 0 => {
+                    return Err(refused(MemoryStep::Populate, bytes, headroom));
+                }
+                // What others take may be counted twice: only who takes alone knows.
+                _ => self.done.wait(&mut state, Instant::now().checked_add(LOOK)),
+            };
+        }
+    }
+
+    /// Waits for its turn among the processes of the group; `None` without one.
+    fn line_up(&self, folder: &Path) -> Option<File> {
+        let turn = File::open(folder).ok()?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Some(turn),
+                // The turn may be that of another thread of this pool, which was refused.
+                _ if self.state.lock().refusal.is_some() => return None,
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                    std::thread::sleep(LOOK);
+                }
+                Err(_) => break,
+            }
+        }
+        self.state.lock().impatient = true;
+        None
+    }
+
+    fn leave(&self, bytes: u64) {
+        self.state.lock().taking -= bytes;
+        self.done.notify_all();
+    }
+}
+
+impl State {
+    /// The limit that binds now, among those that are shared with other processes.
+    fn headroom(&mut self, keep: KeepFree, root: &Path) -> Option<Headroom> {
+        let cgroup = self.group.as_mut().and_then(|group| {
+            group.refresh();
+            group.limit.clone()
+        });
+        let facts = Facts { memlock: None, cgroup, ram: MemInfo::read_at(root) };
+        facts.binding(keep, false)
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.admission.leave(self.bytes);
+        }
+    }
+}
+
+fn refused(step: MemoryStep, bytes: u64, headroom: Headroom) -> MemoryError {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    MemoryError { step, bytes, cause: MemoryCause::NoRoom(Box::new(headroom)) }
+}
+
+/// So little room that one piece at a time is taken: as many bytes as 32 threads take at once.
+const NEAR: u64 = 512 << 20;
+/// Between looks while others take theirs: a piece of 16 MiB takes some milliseconds.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long another process is waited for. A stopped one holds its turn for ever.
+const PATIENCE: Duration = Duration::from_secs(2);

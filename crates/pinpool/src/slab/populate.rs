@@ -1,0 +1,108 @@
+//! Backs a region with memory from several threads; it decides nothing about the region.
+
+use std::sync::RwLock;
+
+use super::Course;
+use crate::config::Threads;
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageTier, Region, huge};
+use crate::shared::Shared;
+use crate::sync::plain::{AtomicUsize, Ordering};
+
+/// Backs the region in pieces of whole pages of its kind. A thread that cannot be started is no
+/// failure: the others, the caller first, take its share. A failure tells up to where all is backed.
+pub(super) fn populate(
+    shared: &Shared,
+    region: Region,
+    tier: PageTier,
+    threads: Threads,
+    course: &Course,
+) -> Result<(), (MemoryError, usize)> {
+    let piece_bytes = PIECE_BYTES.next_multiple_of(huge::granule(tier));
+    let pieces = region.bytes.div_ceil(piece_bytes);
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(pieces));
+    course.backs();
+    let back = |piece: usize| {
+        let offset = piece * piece_bytes;
+        // SAFETY: the piece lies within the region.
+        let part = unsafe { region.part(offset, piece_bytes.min(region.bytes - offset)) };
+        course.check(MemoryStep::Populate, part.bytes)?;
+        // Reserved huge pages are set aside already.
+        let _room = match tier {
+            PageTier::Huge => None,
+            _ => Some(shared.admission.admit(part.bytes as u64)?),
+        };
+        // SAFETY: the region was reserved by this memory, and nobody uses it yet.
+        unsafe { shared.memory.populate(part) }?;
+        course.backed(part.bytes);
+        Ok(())
+    };
+    let work = || {
+        loop {
+            let piece = next.fetch_add(1, Ordering::Relaxed);
+            // Nobody needs what lies behind one that failed.
+            if piece >= failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            back(piece).inspect_err(|_| {
+                failed.fetch_min(piece, Ordering::Relaxed);
+            })?;
+        }
+    };
+    let result = on_threads(thread_count(region.bytes, threads).min(pieces), region.bytes, &work);
+    course.is_backed();
+    // Whoever began a piece before that one ended it. Without such a piece nothing is known.
+    let first = failed.load(Ordering::Relaxed);
+    result.map_err(|error| (error, if first < pieces { first * piece_bytes } else { 0 }))
+}
+
+/// Runs `work` on the calling thread and on others beside it.
+fn on_threads(
+    count: usize,
+    bytes: usize,
+    work: &(impl Fn() -> Result<(), MemoryError> + Sync),
+) -> Result<(), MemoryError> {
+    // Faults hold the lock under which a thread's stack is mapped: threads that began would keep the
+    // others from starting. So all are let go together.
+    let gate = RwLock::new(());
+    let closed = gate.write();
+    let released = || {
+        drop(gate.read());
+        work()
+    };
+    let released = &released;
+    std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..count)
+            .map_while(|_| {
+                let named = std::thread::Builder::new().name("pinpool-prefault".into());
+                named.spawn_scoped(scope, released).ok()
+            })
+            .collect();
+        drop(closed);
+        let mut result = work();
+        for helper in helpers {
+            result = result.and(helper.join().unwrap_or(Err(MemoryError {
+                step: MemoryStep::Populate,
+                bytes,
+                cause: MemoryCause::Other("a prefault thread panicked"),
+            })));
+        }
+        result
+    })
+}
+
+fn thread_count(bytes: usize, threads: Threads) -> usize {
+    match threads {
+        Threads::Count(count) => count,
+        Threads::Auto => {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            bytes.div_ceil(BYTES_PER_THREAD).min(processors).min(AUTO_THREADS_MAX)
+        }
+    }
+}
+
+/// Small enough to share out evenly, large enough that the counter between threads is idle.
+const PIECE_BYTES: usize = 16 << 20;
+/// Below this a second thread costs more than it saves.
+const BYTES_PER_THREAD: usize = 64 << 20;
+/// More threads gain nothing: the memory is the limit.
+const AUTO_THREADS_MAX: usize = 16;
