@@ -1,7 +1,8 @@
-//! The pool of a configuration file against what there is: which limit stops it, and which key to change.
+//! The pool of a configuration file against what there is: what stops it, and which key to change.
 
 use pinpool::limits::Headroom;
-use pinpool::{ClassPlan, LockMode, Plan};
+use pinpool::placement::{self, Supply};
+use pinpool::{ClassPlan, ForkPolicy, HugePages, LockMode, Numa, Plan};
 use pinpool_bench::text;
 
 use super::driver::Driver;
@@ -9,6 +10,7 @@ use super::facts::Facts;
 use super::limits::{self, PAGE_BYTES};
 use super::report::{self, Line};
 use super::request::Request;
+use super::root::Root;
 
 /// Nothing without a file.
 pub(super) fn lines(facts: &Facts, driver: &Driver, request: &Request, on_host: bool) -> Vec<Line> {
@@ -16,6 +18,8 @@ pub(super) fn lines(facts: &Facts, driver: &Driver, request: &Request, on_host: 
     let binding = facts.binding(request, on_host);
     let mut lines = vec![backend(driver, request, on_host), bytes(plan, binding.as_ref())];
     lines.extend(growth(plan, binding.as_ref()));
+    lines.push(huge_pages(plan, &Supply::under(root.path())));
+    lines.push(numa(root, driver, request, on_host));
     lines
 }
 
@@ -96,5 +100,71 @@ fn growth(plan: &Plan, binding: Option<&Headroom>) -> Option<Line> {
                           `max_pinned`, or raise the limit";
             Some(Line::warning(name, value, remedy))
         }
+    }
+}
+
+/// Which pages the slabs can lie on. Kinds are tried for each slab; this judges all of them together.
+fn huge_pages(plan: &Plan, supply: &Supply) -> Line {
+    let name = "huge_pages";
+    let asked = plan.config.huge_pages;
+    if asked == HugePages::Off || plan.config.lock == LockMode::Off {
+        return Line::ok(name, "off: slabs lie on ordinary pages");
+    }
+    let Supply { page_bytes, free, transparent_bytes, transparent } = supply;
+    let least = [Some(*page_bytes), *transparent_bytes].into_iter().flatten();
+    let Some(least) = least.filter(|bytes| *bytes > 0).min() else {
+        return Line::none(name, format!("{asked}, but the system has none: ordinary pages"));
+    };
+    let large = plan.classes.iter().map(|class| class.slab_bytes).filter(|bytes| *bytes >= least);
+    let needed: u64 = large.map(|bytes| supply.pages_for(bytes as u64)).sum();
+    if needed == 0 {
+        return Line::none(name, format!("{asked}, but no slab is as large as a huge page"));
+    }
+    let pages = text::bytes(*page_bytes as u64);
+    let reserved = format!("needs {needed} reserved pages of {pages}, {free} are free");
+    // Reserved pages are not used where a child or a guard page could find none.
+    let safe = plan.config.fork == ForkPolicy::Deny && !plan.config.debug_checks;
+    if safe && needed <= *free {
+        return Line::ok(name, format!("{asked}: {reserved}"));
+    }
+    if transparent_bytes.is_some() && transparent != "never" {
+        return Line::ok(name, format!("{asked}: transparent ones ({transparent}); {reserved}"));
+    }
+    let remedy = format!(
+        "set /sys/kernel/mm/transparent_hugepage/enabled to madvise, or vm.nr_hugepages to {needed} more \
+         than now; or set huge_pages = \"off\" in [pool]"
+    );
+    let stops = asked == HugePages::Require;
+    let value = format!("{asked}: {reserved}, and transparent ones are off");
+    Line::problem_if(stops, name, value, remedy)
+}
+
+/// Where the slabs can lie.
+fn numa(root: &Root, driver: &Driver, request: &Request, on_host: bool) -> Line {
+    let name = "numa";
+    let asked = request.config.numa;
+    let present = placement::nodes_with_memory(&root.sys());
+    let near = || {
+        let gpu = driver.gpu(request.device()).filter(|_| !on_host)?;
+        placement::node_of(gpu.pci_address.as_deref()?, &root.sys())
+    };
+    match asked {
+        Numa::Off => Line::ok(name, "off: slabs lie anywhere"),
+        Numa::Node(node) if present.contains(&node) => Line::ok(name, format!("node {node}")),
+        Numa::Node(node) => {
+            let names: Vec<_> = present.iter().map(u32::to_string).collect();
+            let value =
+                format!("node {node}, but the nodes with memory here are: {}", names.join(", "));
+            Line::problem(
+                name,
+                value,
+                "set `numa` in [pool] to one of them, to \"auto\" or \"off\"",
+            )
+        }
+        Numa::Auto if present.len() < 2 => Line::ok(name, "auto: there is one node"),
+        Numa::Auto => match near() {
+            Some(node) => Line::ok(name, format!("auto: node {node}, near the device")),
+            None => Line::ok(name, "auto: anywhere, as no device's node is known"),
+        },
     }
 }

@@ -77,7 +77,7 @@ fn examine(
         let link = address.and_then(|address| link::Link::read(root, address).ok());
         report.add(Group::Test, trial.lines(link.map(|link| link.reachable().gigabytes())));
     }
-    report.add(Group::Config, config::lines(facts, driver, request, on_host));
+    report.add(Group::Config, config::lines(root, facts, driver, request, on_host));
     report
 }
 

@@ -18,6 +18,11 @@ impl Root {
         &self.0
     }
 
+    /// The folder `sys`, for those that take that.
+    pub(super) fn sys(&self) -> PathBuf {
+        self.0.join("sys")
+    }
+
     /// A file without the white space around it; `None` where it cannot be read.
     pub(super) fn read(&self, file: &str) -> Option<String> {
         Some(fs::read_to_string(self.0.join(file)).ok()?.trim().to_owned())

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use pinpool::{BackendKind, ClassConfig, Lease, Pool, PoolConfig};
+use pinpool::{BackendKind, ClassConfig, Lease, PageTier, Pool, PoolConfig};
 use pinpool_bench::cuda_rig::{CudaRig, DeviceMemory};
 use pinpool_bench::text;
 
@@ -20,6 +20,8 @@ pub(super) struct Trial {
 struct Opened {
     backend: BackendKind,
     pinned: bool,
+    pages: PageTier,
+    node: Option<u32>,
     bytes: usize,
     populate: Duration,
     pin: Duration,
@@ -97,7 +99,10 @@ impl Trial {
         };
         let (backend, bytes) = (opened.backend, text::bytes(opened.bytes as u64));
         let populate = rate(opened.populate);
-        let place = format!("{bytes} on the {backend} backend: touched in {populate}");
+        let pages = opened.pages;
+        let node = opened.node.map_or_else(String::new, |node| format!(" of node {node}"));
+        let place =
+            format!("{bytes} on the {backend} backend, {pages} pages{node}: touched in {populate}");
         if opened.pinned {
             return Line::ok(name, format!("{place}, pinned in {}", rate(opened.pin)));
         }
@@ -164,6 +169,8 @@ fn attempt(config: PoolConfig) -> Trial {
     let opened = Opened {
         backend: startup.backend,
         pinned: startup.pinned,
+        pages: startup.slabs.first().map_or(PageTier::Base, |slab| slab.pages),
+        node: startup.slabs.first().and_then(|slab| slab.node),
         bytes,
         populate: startup.times.populate,
         pin: startup.times.pin,

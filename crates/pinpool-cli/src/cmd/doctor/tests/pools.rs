@@ -3,7 +3,7 @@
 use std::fs;
 
 use pinpool::limits::KeepFree;
-use pinpool::{BackendChoice, LockMode, OnEmpty};
+use pinpool::{BackendChoice, ForkPolicy, HugePages, LockMode, Numa, OnEmpty};
 
 use super::*;
 
@@ -147,6 +147,60 @@ fn growth_that_the_limits_will_refuse_is_warned_of() {
         Status::Warning,
         &["56 GiB at most", "leaves 43 GiB", "grow_max"],
     );
+}
+
+#[test]
+fn huge_pages_that_cannot_be_had_stop_only_who_requires_them() {
+    const NAME: &str = "huge_pages";
+    let machine = bare_metal();
+    let asks = |pages: HugePages| pool(64 << 20, |config| config.huge_pages = pages);
+    let report = |request: &Request| machine.report(&two_gpus(), request);
+    let meminfo = |free: u32| {
+        let pages =
+            format!("HugePages_Total: 512\nHugePages_Free: {free}\nHugepagesize: 2048 kB\n");
+        machine.write("proc/meminfo", &format!("{MEMINFO}{pages}"));
+    };
+    // Files of a kernel without any.
+    says(&report(&asks(HugePages::Try)), NAME, Status::NotApplicable, &["the system has none"]);
+    meminfo(32);
+    let words = ["needs 32 reserved pages of 2 MiB, 32 are free"];
+    says(&report(&asks(HugePages::Require)), NAME, Status::Ok, &words);
+    let inherit = pool(64 << 20, |config| {
+        (config.huge_pages, config.fork) = (HugePages::Require, ForkPolicy::Inherit);
+    });
+    says(&report(&inherit), NAME, Status::Problem, &["transparent ones are off"]);
+    machine.write("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "2097152\n");
+    says(&report(&inherit), NAME, Status::Ok, &["transparent ones (madvise)"]);
+    meminfo(31);
+    says(&report(&asks(HugePages::Require)), NAME, Status::Ok, &["transparent", "31 are free"]);
+    machine.write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+    let words = ["needs 32", "vm.nr_hugepages", "huge_pages = \"off\""];
+    says(&report(&asks(HugePages::Require)), NAME, Status::Problem, &words);
+    says(&report(&asks(HugePages::Try)), NAME, Status::Warning, &words);
+    says(&report(&asks(HugePages::Off)), NAME, Status::Ok, &["ordinary pages"]);
+    let small = pool(4096, |config| config.huge_pages = HugePages::Require);
+    says(&report(&small), NAME, Status::NotApplicable, &["no slab is as large"]);
+}
+
+#[test]
+fn a_node_that_does_not_exist_stops_the_pool() {
+    const NAME: &str = "numa";
+    let machine = bare_metal();
+    machine.write("sys/devices/system/node/has_memory", "0-1\n");
+    let asks = |numa: Numa, device| {
+        let request = pool(4096, |config| (config.numa, config.device) = (numa, device));
+        machine.report(&two_gpus(), &request)
+    };
+    says(&asks(Numa::Auto, 0), NAME, Status::Ok, &["node 0, near the device"]);
+    says(&asks(Numa::Auto, 1), NAME, Status::Ok, &["node 1, near the device"]);
+    says(&asks(Numa::Node(1), 0), NAME, Status::Ok, &["node 1"]);
+    says(&asks(Numa::Off, 0), NAME, Status::Ok, &["anywhere"]);
+    let words = ["node 7, but the nodes with memory here are: 0, 1", "\"auto\""];
+    says(&asks(Numa::Node(7), 0), NAME, Status::Problem, &words);
+    let host = pool(4096, |config| config.backend = BackendChoice::Host);
+    says(&machine.report(&two_gpus(), &host), NAME, Status::Ok, &["no device's node"]);
+    machine.write("sys/devices/system/node/has_memory", "0\n");
+    says(&asks(Numa::Auto, 0), NAME, Status::Ok, &["one node"]);
 }
 
 #[test]
