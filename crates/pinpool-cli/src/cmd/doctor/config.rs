@@ -13,7 +13,13 @@ use super::request::Request;
 use super::root::Root;
 
 /// Nothing without a file.
-pub(super) fn lines(facts: &Facts, driver: &Driver, request: &Request, on_host: bool) -> Vec<Line> {
+pub(super) fn lines(
+    root: &Root,
+    facts: &Facts,
+    driver: &Driver,
+    request: &Request,
+    on_host: bool,
+) -> Vec<Line> {
     let Some(plan) = &request.plan else { return Vec::new() };
     let binding = facts.binding(request, on_host);
     let mut lines = vec![backend(driver, request, on_host), bytes(plan, binding.as_ref())];

@@ -3,10 +3,11 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use pinpool::{BackendKind, ClassConfig, Lease, PageTier, Pool, PoolConfig};
+use pinpool::{BackendKind, ClassConfig, Lease, LockMode, PageTier, Pool, PoolConfig};
 use pinpool_bench::cuda_rig::{CudaRig, DeviceMemory};
 use pinpool_bench::text;
 
+use super::limits::PAGE_BYTES;
 use super::report::Line;
 
 /// What the trial found.
@@ -20,6 +21,7 @@ pub(super) struct Trial {
 struct Opened {
     backend: BackendKind,
     pinned: bool,
+    lock: LockMode,
     pages: PageTier,
     node: Option<u32>,
     bytes: usize,
@@ -42,25 +44,33 @@ struct Rates {
 }
 
 impl Trial {
-    /// Runs it in a thread of its own, which is left behind if it does not end: a driver may hang.
+    /// Runs it on a pool that is otherwise as configured. `room` is what the limits leave, if known.
     pub(super) fn run(config: &PoolConfig, room: Option<u64>) -> Self {
-        let config = small(config, room);
+        let bytes = small_bytes(config, room);
+        let mut config = config.clone();
+        config.classes = vec![ClassConfig::new("doctor", bytes, 1)];
+        Self::within(PATIENCE, move || attempt(config, bytes))
+    }
+
+    /// Runs `work` in a thread of its own, which is left behind if it does not end: a driver may hang.
+    fn within(patience: Duration, work: impl FnOnce() -> Self + Send + 'static) -> Self {
         let (sender, receiver) = mpsc::channel();
-        let work = move || {
-            // Nobody listens any more after the patience below.
-            let _ = sender.send(attempt(config));
+        let send = move || {
+            // Nobody listens any more once patience is over.
+            let _ = sender.send(work());
         };
         let named = std::thread::Builder::new().name("pinpool-doctor".into());
-        let failed = |reason: String| Self {
-            opened: Err(reason),
-            copies: Copies::NotRun("no pool was opened".into()),
-        };
-        if let Err(cause) = named.spawn(work) {
-            return failed(format!("no thread could be started: {cause}"));
+        if let Err(cause) = named.spawn(send) {
+            return Self::failed(format!("no thread could be started: {cause}"));
         }
-        receiver
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| failed(format!("it did not end within {} s", PATIENCE.as_secs())))
+        receiver.recv_timeout(patience).unwrap_or_else(|_| {
+            Self::failed(format!("opening and copying did not end within {patience:?}"))
+        })
+    }
+
+    /// No pool was opened.
+    fn failed(reason: String) -> Self {
+        Self { opened: Err(reason), copies: Copies::NotRun("no pool was opened".into()) }
     }
 
     /// Copies ran to their end: the device is not idle.
@@ -93,21 +103,26 @@ impl Trial {
                 );
             }
         };
-        let rate = |took: Duration| {
-            let rate = gigabytes(opened.bytes, took);
-            format!("{:.1} ms ({rate:.1} GB/s)", took.as_secs_f64() * 1e3)
-        };
         let (backend, bytes) = (opened.backend, text::bytes(opened.bytes as u64));
-        let populate = rate(opened.populate);
-        let pages = opened.pages;
+        let pages = match opened.pages {
+            PageTier::Base => "ordinary pages",
+            PageTier::Transparent => "transparent huge pages",
+            PageTier::Huge => "reserved huge pages",
+            _ => "pages of another kind",
+        };
         let node = opened.node.map_or_else(String::new, |node| format!(" of node {node}"));
-        let place =
-            format!("{bytes} on the {backend} backend, {pages} pages{node}: touched in {populate}");
+        let touched = milliseconds(opened.populate);
+        let rate = gigabytes(opened.bytes, opened.populate);
+        let place = format!(
+            "{bytes} on the {backend} backend, {pages}{node}: touched in {touched} ({rate:.1} GB/s)"
+        );
         if opened.pinned {
-            return Line::ok(name, format!("{place}, pinned in {}", rate(opened.pin)));
+            return Line::ok(name, format!("{place}, pinned in {}", milliseconds(opened.pin)));
         }
-        let remedy = "see the lines on locked memory; with `lock = \"off\"` this is as configured";
-        Line::warning(name, format!("{place}, not pinned"), remedy)
+        if opened.lock == LockMode::Off {
+            return Line::ok(name, format!("{place}, not pinned, as lock is 'off'"));
+        }
+        Line::warning(name, format!("{place}, not pinned"), "see the line on locked memory")
     }
 
     fn copying(&self, link: Option<f64>) -> [Line; 2] {
@@ -143,32 +158,27 @@ fn rate_line(name: &str, [pinned, pageable]: [f64; 2], link: Option<f64>) -> Lin
     }
 }
 
-/// The same pool with one small class: at most half of what there is room for.
-fn small(config: &PoolConfig, room: Option<u64>) -> PoolConfig {
+/// At most half of what there is room for, in whole pages; one at least, so that a lack of room shows as
+/// the pool's own error.
+fn small_bytes(config: &PoolConfig, room: Option<u64>) -> usize {
     let cap = config.max_pinned.unwrap_or(u64::MAX);
     let bytes = TRIAL_BYTES.min(cap).min(room.unwrap_or(u64::MAX) / 2);
-    // Whole pages, one at least: what has no room for that fails with the pool's own error.
-    let bytes = (bytes & !0xFFF).max(4096);
-    let mut config = config.clone();
-    config.classes = vec![ClassConfig::new("doctor", usize::try_from(bytes).unwrap_or(4096), 1)];
-    config
+    let bytes = (bytes / PAGE_BYTES * PAGE_BYTES).max(PAGE_BYTES);
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn attempt(config: PoolConfig) -> Trial {
-    let device = config.device;
-    let bytes = config.classes[0].size;
+fn attempt(config: PoolConfig, bytes: usize) -> Trial {
+    let (device, lock) = (config.device, config.lock);
     let deadline = Instant::now() + TRIAL_TIME;
     let pool = match Pool::from_config(config) {
         Ok(pool) => pool,
-        Err(cause) => {
-            let copies = Copies::NotRun("no pool was opened".into());
-            return Trial { opened: Err(cause.to_string()), copies };
-        }
+        Err(cause) => return Trial::failed(cause.to_string()),
     };
     let startup = pool.startup();
     let opened = Opened {
         backend: startup.backend,
         pinned: startup.pinned,
+        lock,
         pages: startup.slabs.first().map_or(PageTier::Base, |slab| slab.pages),
         node: startup.slabs.first().and_then(|slab| slab.node),
         bytes,
@@ -256,6 +266,12 @@ fn expected(at: usize, round: u8) -> u8 {
     (at as u8) ^ ((at >> 8) as u8) ^ ((at >> 16) as u8) ^ round.wrapping_mul(31)
 }
 
+/// Pages that are there already are pinned in microseconds.
+fn milliseconds(took: Duration) -> String {
+    format!("{:.2} ms", took.as_secs_f64() * 1e3)
+}
+
+/// 10^9 bytes a second.
 fn gigabytes(bytes: usize, took: Duration) -> f64 {
     bytes as f64 / 1e9 / took.as_secs_f64().max(1e-9)
 }
@@ -268,3 +284,55 @@ const ROUNDS: u8 = 5;
 const TRIAL_TIME: Duration = Duration::from_secs(2);
 /// A driver that takes longer for all of it hangs. Contexts take seconds on hosts with many devices.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Status;
+    use super::*;
+
+    #[test]
+    fn what_does_not_end_is_left_behind_and_is_a_problem() {
+        let (release, held) = mpsc::channel::<()>();
+        let trial = Trial::within(Duration::from_millis(20), move || {
+            let _ = held.recv();
+            Trial::failed("another reason".into())
+        });
+        drop(release);
+        let lines = trial.lines(None);
+        assert_eq!(lines[0].status, Status::Problem, "{lines:?}");
+        assert!(lines[0].value.contains("did not end within 20ms"), "{lines:?}");
+        assert!(lines[1..].iter().all(|line| line.status == Status::NotApplicable), "{lines:?}");
+        let panics = Trial::within(PATIENCE, || std::panic::resume_unwind(Box::new(())));
+        assert_eq!(panics.lines(None)[0].status, Status::Problem);
+    }
+
+    #[test]
+    fn copies_far_below_the_link_are_warned_of() {
+        let rates = Rates { to_device: [12.0, 4.0], from_device: [30.0, 6.0] };
+        let trial = Trial { copies: Copies::Ran(rates), ..Trial::failed(String::new()) };
+        let status = |link| [1, 2].map(|at| trial.lines(link)[at].status);
+        assert_eq!(status(Some(31.5)), [Status::Warning, Status::Ok]);
+        assert_eq!(status(Some(20.0)), [Status::Ok, Status::Ok]);
+        assert_eq!(status(None), [Status::Ok, Status::Ok]);
+        assert!(trial.lines(Some(31.5))[1].value.contains("the link carries 31.5 GB/s"));
+    }
+
+    #[test]
+    fn the_pool_is_small_and_a_wrong_byte_is_found() {
+        let config = |max_pinned| {
+            let mut config = PoolConfig::default();
+            config.max_pinned = max_pinned;
+            config
+        };
+        assert_eq!(small_bytes(&config(None), None), 64 << 20);
+        assert_eq!(small_bytes(&config(Some(1 << 20)), None), 1 << 20);
+        assert_eq!(small_bytes(&config(None), Some(20_000)), 8192);
+        assert_eq!(small_bytes(&config(None), Some(0)), 4096);
+        let mut bytes = vec![0; 100_000];
+        pattern(&mut bytes, 3);
+        assert_eq!(check(&bytes, 3), Ok(()));
+        assert!(check(&bytes, 4).is_err());
+        bytes[70_000] ^= 1;
+        assert!(check(&bytes, 3).is_err_and(|text| text.contains("byte 70000")));
+    }
+}
