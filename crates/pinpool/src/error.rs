@@ -446,6 +446,8 @@ pub(crate) enum Remedy {
     /// It may not grow any more: by its own limit, or by the pool's.
     GrowMax,
     MaxPinned,
+    /// The system is short of memory.
+    Pressure,
     /// It may lend no more pageable buffers.
     PageableMax,
 }
@@ -468,6 +470,10 @@ impl Remedy {
             Self::GrowMax => "drop a lease, or raise its `grow_max`",
             Self::MaxPinned => {
                 "drop a lease, or raise `max_pinned` in [pool], which keeps it from growing"
+            }
+            Self::Pressure => {
+                "nothing grows while the system is short of memory (`on_pressure`): drop a lease, free \
+                 host RAM, or raise its `count`"
             }
             Self::PageableMax => "drop a lease, or raise its `pageable_max` or `count`",
         }

@@ -3,6 +3,7 @@
 
 mod growth;
 mod leaks;
+mod pressure;
 
 use std::io;
 use std::num::NonZeroU64;

@@ -8,10 +8,11 @@ use crate::attached::AnyFence;
 use crate::bell::Bell;
 use crate::budget::Budget;
 use crate::clock;
+use crate::config::OnPressure;
 use crate::memory::limits::admission::Admission;
 use crate::memory::{KeepFree, PageLock};
 use crate::process::Home;
-use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::wakers::Wakers;
 
 /// The common ground of one pool. It lives as long as the last slab or handle.
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     /// What the system's limits have room for.
     pub(crate) admission: Admission,
+    /// Whether the system is short of memory.
+    pub(crate) strain: Strain,
     /// Wakes the keeper.
     pub(crate) bell: Bell,
     /// Wakes the thread that adds slabs.
@@ -38,6 +41,26 @@ pub(crate) struct Shared {
     all_home: Condvar,
 }
 
+/// What a pool may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// The most pinned bytes.
+    pub(crate) cap: u64,
+    pub(crate) keep_free: KeepFree,
+    pub(crate) on_pressure: OnPressure,
+}
+
+/// Memory pressure, as the thread that adds slabs has met it.
+#[derive(Debug)]
+pub(crate) struct Strain {
+    /// It makes a difference.
+    heeded: bool,
+    /// 1 while it lasts.
+    lasts: AtomicU32,
+    /// How often it began.
+    episodes: AtomicU64,
+}
+
 /// Slabs that exist, those given up as stuck not counted, and the bytes of all that are mapped.
 #[derive(Debug, Default)]
 struct Mapped {
@@ -45,14 +68,44 @@ struct Mapped {
     bytes: u64,
 }
 
+impl Strain {
+    fn new(heeded: bool) -> Self {
+        Self { heeded, lasts: AtomicU32::new(0), episodes: AtomicU64::new(0) }
+    }
+
+    /// Somebody must look for it.
+    pub(crate) fn is_heeded(&self) -> bool {
+        self.heeded
+    }
+
+    /// It began, or ended.
+    pub(crate) fn set(&self, lasts: bool) {
+        self.episodes.fetch_add(u64::from(lasts), Ordering::Relaxed);
+        self.lasts.store(u32::from(lasts), Ordering::Relaxed);
+    }
+
+    /// Nothing grows now.
+    pub(crate) fn lasts(&self) -> bool {
+        self.lasts.load(Ordering::Relaxed) != 0
+    }
+
+    /// How often it began so far.
+    pub(crate) fn episodes(&self) -> u64 {
+        self.episodes.load(Ordering::Relaxed)
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(memory: Arc<dyn PageLock>, cap: u64, keep: KeepFree, home: Home) -> Self {
-        let admission = Admission::new(&*memory, keep);
+    pub(crate) fn new(memory: Arc<dyn PageLock>, terms: Terms, home: Home) -> Self {
+        let admission = Admission::new(&*memory, terms.keep_free);
+        let trims = terms.on_pressure == OnPressure::Trim;
+        let strain = Strain::new(trims && memory.takes_system_memory());
         Self {
             memory,
             home,
-            budget: Budget::new(cap),
+            budget: Budget::new(terms.cap),
             admission,
+            strain,
             bell: Bell::new(),
             growth: Bell::new(),
             wakers: Wakers::new(),

@@ -33,6 +33,11 @@ pub struct PoolStats {
     /// Driver calls of this process that failed where nobody could be told: events that could not be
     /// destroyed. Of all pools together.
     pub driver_failures: usize,
+    /// The system is short of memory now: unused grown slabs are given back, and no class grows
+    /// (`on_pressure = "trim"`). Looked for where a class grows or has pageable buffers.
+    pub under_pressure: bool,
+    /// How often that began so far. What it took back is in `trimmed_total` of the classes.
+    pub pressure_total: u64,
     /// Bytes of pageable buffers that stand in for pinned slots, in use or kept for the next time.
     pub pageable_bytes: u64,
     /// The classes, by rising slot size.
@@ -132,6 +137,10 @@ impl fmt::Display for PoolStats {
         )?;
         if self.stuck_bytes > 0 {
             writeln!(f, "{} could not be given back", ByteSize(self.stuck_bytes))?;
+        }
+        if self.pressure_total > 0 {
+            let now = if self.under_pressure { "lasts" } else { "is over" };
+            writeln!(f, "memory pressure began {} times and {now}", self.pressure_total)?;
         }
         let width = self.classes.iter().map(|class| class.name.as_str().len()).max().unwrap_or(0);
         let width = width.max(5);

@@ -9,10 +9,16 @@
     reason = "a failed unwrap is a failed test"
 )]
 
+#[path = "limits/groups.rs"]
+mod groups;
+#[path = "limits/kernel.rs"]
+mod kernel;
 mod support;
 
+use pinpool::limits::LimitKind;
 use pinpool::{
-    BackendChoice, BackendKind, Error, Heap, LockMode, MemoryCause, MemoryStep, Pool, PoolBuilder,
+    BackendChoice, BackendKind, Error, Heap, LockMode, MemoryCause, MemoryError, MemoryStep, Pool,
+    PoolBuilder,
 };
 use pinpool_testkit::{child, proc};
 use rustix::process::{Resource, Rlimit};
@@ -79,29 +85,42 @@ fn readings() -> (u64, usize, u64) {
     (proc::locked_bytes(), proc::maps(), proc::threads())
 }
 
-/// Opens a pool that the limit forbids, and checks every number and word of the error.
-fn assert_over_the_limit(builder: PoolBuilder, needed: u64, soft: u64, already: u64) {
+/// Opens a pool that the limit forbids: it is refused before anything is mapped or locked, and every
+/// number and word of the error is right.
+fn assert_over_the_limit(builder: PoolBuilder, needed: u64, soft: u64) {
+    let (error, source) = assert_refused(builder, needed, soft, 0);
+    let MemoryCause::NoRoom(headroom) = &source.cause else { panic!("it was tried: {error}") };
+    assert_eq!(headroom.limit, LimitKind::Memlock);
+    assert_eq!((headroom.bytes, headroom.used, headroom.kept_free), (soft, 0, 0), "{error}");
+    assert_eq!(source.bytes as u64, needed);
+}
+
+/// The same for a limit that is met when `already` bytes are locked, or before, where that is 0.
+fn assert_refused(
+    builder: PoolBuilder,
+    needed: u64,
+    soft: u64,
+    already: u64,
+) -> (String, MemoryError) {
     let hard = rustix::process::getrlimit(Resource::Memlock).maximum;
     let before = readings();
     let error = builder.open().expect_err("the limit forbids it");
     assert_eq!(readings(), before, "something is left of the failed pool");
+    assert!(error.is_bad_input());
     let text = error.to_string();
-    let Error::MemlockLimit { needed: n, already: a, elsewhere, soft: s, hard: h, source } = &error
+    let Error::MemlockLimit { needed: n, already: a, elsewhere, soft: s, hard: h, source } = error
     else {
         panic!("needed {needed}, limit {soft}: {error}");
     };
-    assert_eq!((*n, *s, *h), (needed, Some(soft), hard), "{text}");
-    assert_eq!((*a, *elsewhere), (already, 0), "already locked: {text}");
+    assert_eq!((n, s, h), (needed, Some(soft), hard), "{text}");
+    assert_eq!((a, elsewhere), (already, 0), "already locked: {text}");
     assert_eq!(source.step, MemoryStep::Pin);
-    let code = if soft == 0 { libc::EPERM } else { libc::ENOMEM };
-    assert_eq!(source.cause, MemoryCause::Os(code), "{text}");
-    assert!(error.is_bad_input());
     let hard = hard.map_or("unlimited hard".into(), |hard| format!("{hard} bytes hard"));
     for word in [
         format!("{needed} bytes of host memory"),
         format!("{already} of them"),
         format!("RLIMIT_MEMLOCK is {soft} bytes soft"),
-        hard,
+        format!("{hard}, for each process by itself"),
         "ulimit -l".into(),
         "LimitMEMLOCK=".into(),
         "--ulimit memlock=-1".into(),
@@ -110,6 +129,7 @@ fn assert_over_the_limit(builder: PoolBuilder, needed: u64, soft: u64, already: 
     ] {
         assert!(text.contains(&word), "`{word}` is missing: {text}");
     }
+    (text, *source)
 }
 
 /// Opens a pool, checks what it says it is against the kernel, uses it and closes it.
@@ -136,6 +156,8 @@ fn assert_opens(builder: PoolBuilder, locked: bool, slab: u64) {
 
 /// Limits around the slab, each with every lock mode: it opens exactly when the limit allows, and
 /// else the error has the numbers, or the pool says that it is not locked.
+///
+/// RELIABILITY R24.
 #[test]
 fn a_limit_around_the_slab_is_kept_to_the_page_in_every_mode() {
     bound("a_limit_around_the_slab_is_kept_to_the_page_in_every_mode", || {
@@ -150,8 +172,8 @@ fn a_limit_around_the_slab_is_kept_to_the_page_in_every_mode() {
                 assert_opens(small().lock(LockMode::Require), true, SLAB);
             } else {
                 let soft = soft.unwrap();
-                assert_over_the_limit(small().lock(LockMode::Require), SLAB, soft, 0);
-                assert_over_the_limit(small(), SLAB, soft, 0);
+                assert_over_the_limit(small().lock(LockMode::Require), SLAB, soft);
+                assert_over_the_limit(small(), SLAB, soft);
             }
             assert_opens(small().lock(LockMode::Try), enough, SLAB);
             assert_opens(small().lock(LockMode::Off), false, SLAB);
@@ -207,54 +229,9 @@ fn the_default_limit_of_a_container_is_named_with_its_remedy() {
         let pool = || builder().class("frame", 4 << 20, 16);
         for soft in [64 << 10, 8 << 20] {
             set_soft(Some(soft));
-            assert_over_the_limit(pool(), wanted, soft, 0);
+            assert_over_the_limit(pool(), wanted, soft);
             assert_opens(pool().lock(LockMode::Try), false, wanted);
         }
-    });
-}
-
-/// A slab that is locked in several calls and fails in a later one: what was locked is named, and
-/// unlocked again.
-#[test]
-fn a_failure_in_a_later_chunk_unlocks_the_earlier_ones() {
-    bound("a_failure_in_a_later_chunk_unlocks_the_earlier_ones", || {
-        let chunk = 16 * PAGE;
-        let pool = || builder().class("chunks", 4096, 64).pin_chunk(chunk);
-        assert_eq!(pool().plan().unwrap().classes[0].chunk_bytes as u64, chunk);
-        for chunks in 0..4 {
-            for extra in [0, PAGE, chunk - 1] {
-                let soft = chunks * chunk + extra;
-                set_soft(Some(soft));
-                assert_over_the_limit(pool(), 4 * chunk, soft, chunks * chunk);
-                assert_opens(pool().lock(LockMode::Try), false, 4 * chunk);
-            }
-        }
-        set_soft(Some(4 * chunk));
-        assert_opens(pool(), true, 4 * chunk);
-    });
-}
-
-#[test]
-fn when_only_the_second_class_does_not_fit_the_first_is_unlocked() {
-    bound("when_only_the_second_class_does_not_fit_the_first_is_unlocked", || {
-        let pool = || builder().class("small", 4096, 4).class("large", 64 << 10, 2);
-        let (small, total) = (4 * PAGE, 4 * PAGE + (128 << 10));
-        for soft in [small, small + PAGE, total - PAGE] {
-            set_soft(Some(soft));
-            assert_over_the_limit(pool(), total, soft, small);
-            // Leniently each class is what it could become, and says so.
-            let before = readings();
-            let open = pool().lock(LockMode::Try).open().unwrap();
-            assert!(!open.is_pinned());
-            assert!(open.try_lease(4096).unwrap().is_pinned());
-            assert!(!open.try_lease(4097).unwrap().is_pinned());
-            assert_eq!(open.stats().pinned_bytes, small);
-            assert_eq!(proc::locked_bytes() - before.0, small);
-            drop(open);
-            assert_eq!(readings(), before);
-        }
-        set_soft(Some(total));
-        assert_opens(pool(), true, total);
     });
 }
 

@@ -243,10 +243,16 @@ impl ClassRef {
         });
         drop(change);
         if let Err(failure) = made {
+            class.shared.admission.leave_line();
             let failures = class.added.counts.grow_failures.fetch_add(1, Ordering::Relaxed) + 1;
             let error = failure.error;
             tell!(warn, class = %class.name, %error, failures, "the class could not grow");
         }
+    }
+
+    /// Forgets that somebody asked for growth: there is none now.
+    pub(crate) fn refuse_growth(self) {
+        self.get().added.wanted.store(0, Ordering::Release);
     }
 
     fn add_slab(self, number: usize, grow: &GrowPlan) -> Result<(), SlabFailure> {

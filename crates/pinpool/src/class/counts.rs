@@ -130,6 +130,7 @@ impl Class {
             OnEmpty::Pageable => Remedy::PageableMax,
             OnEmpty::Grow if self.added.room() == 0 => Remedy::GrowMax,
             OnEmpty::Grow if !self.may_pin_more() => Remedy::MaxPinned,
+            OnEmpty::Grow if self.shared.strain.lasts() => Remedy::Pressure,
             OnEmpty::Grow => Remedy::Growth,
         }
     }

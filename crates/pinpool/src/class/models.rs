@@ -15,14 +15,14 @@ use shuttle::{Config, Runner, thread};
 
 use super::counts::Census;
 use super::{ClassRef, Got, Making, Slots, Taken};
-use crate::config::{OnEmpty, Scrub, Threads};
+use crate::config::{OnEmpty, OnPressure, Scrub, Threads};
 use crate::error::LeaseError;
 use crate::free_list::FreeList;
 use crate::lease::Lease;
 use crate::memory::{Heap, KeepFree};
 use crate::plan::{ClassPlan, GrowPlan};
 use crate::process::Home;
-use crate::shared::Shared;
+use crate::shared::{Shared, Terms};
 use crate::size_class::ClassId;
 use crate::slab::{Course, Slab, SlabSize, StartupTimes};
 use crate::slot::SlotState;
@@ -190,7 +190,9 @@ impl Drop for House {
 
 fn open(shape: Shape) -> (House, Arc<Shared>) {
     let home = Home::here().expect("a mark");
-    let shared = Arc::new(Shared::new(Arc::new(Heap::new()), u64::MAX, KeepFree::Off, home));
+    let (keep_free, on_pressure) = (KeepFree::Off, OnPressure::Ignore);
+    let terms = Terms { cap: u64::MAX, keep_free, on_pressure };
+    let shared = Arc::new(Shared::new(Arc::new(Heap::new()), terms, home));
     let plan = ClassPlan {
         name: "model".into(),
         size: SLOT_BYTES,

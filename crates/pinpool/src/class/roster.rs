@@ -1,14 +1,12 @@
 //! The classes of a pool, which come one by one while it opens; it makes none.
 
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::Instant;
 
 use super::{Class, ClassRef};
 use crate::foreign::caught;
 use crate::plan::Plan;
-use crate::report::StartupReport;
 use crate::size_class::ClassId;
 use crate::sync::plain::{AtomicPtr, Ordering};
 use crate::sync::{Condvar, Mutex};
@@ -23,8 +21,6 @@ pub(crate) struct Roster {
     adds: bool,
     /// Some class uses slots of larger ones.
     spills: bool,
-    /// Of an opening that is over and went well.
-    report: OnceLock<StartupReport>,
     stage: Mutex<Stage>,
     changed: Condvar,
 }
@@ -54,7 +50,6 @@ impl Roster {
             places: plan.classes.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             adds: plan.classes.iter().any(|class| class.grow.is_some() || class.pageable_max > 0),
             spills: plan.classes.iter().any(|class| class.max_spill > 1),
-            report: OnceLock::new(),
             stage: Mutex::new(Stage::default()),
             changed: Condvar::default(),
         }
@@ -109,18 +104,10 @@ impl Roster {
         true
     }
 
-    /// No class comes any more: all are there, and this is how, or the opening has failed. May be said again.
-    pub(crate) fn settle(&self, report: Option<StartupReport>) {
-        if let Some(report) = report {
-            self.report.get_or_init(|| report);
-        }
+    /// No class comes any more: all are there, or the opening has failed.
+    pub(crate) fn settle(&self) {
         self.stage.lock().settled = true;
         self.tell();
-    }
-
-    /// How the pool was opened, once all went well.
-    pub(crate) fn report(&self) -> Option<&StartupReport> {
-        self.report.get()
     }
 
     pub(crate) fn is_settled(&self) -> bool {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::pressure::{Change, Watch};
 use crate::class::{ClassRef, Roster};
 use crate::clock;
 use crate::foreign::{caught, tell};
@@ -17,11 +18,16 @@ pub(super) struct Growth {
     shared: Arc<Shared>,
     /// When idle memory was last looked at.
     trimmed: Instant,
+    /// Where memory pressure is heeded, and the system tells of it.
+    watch: Option<Watch>,
 }
 
 impl Growth {
+    /// For a pool of which some class adds memory.
     pub(super) fn new(roster: Arc<Roster>, shared: Arc<Shared>) -> Self {
-        Self { roster, shared, trimmed: clock::now() }
+        let watch = shared.strain.is_heeded().then(|| Watch::find(shared.admission.root()));
+        let watch = watch.flatten();
+        Self { roster, shared, trimmed: clock::now(), watch }
     }
 
     /// Starts the thread. It ends once all classes are closed; the caller keeps them until then.
@@ -43,20 +49,45 @@ impl Growth {
     /// Looks once.
     pub(super) fn tend(&mut self) {
         let now = clock::now();
+        self.look_for_pressure(now);
+        let pressed = self.shared.strain.lasts();
         for class in self.roster.iter() {
-            class.grow_if_wanted(now);
+            if pressed {
+                class.refuse_growth();
+            } else {
+                class.grow_if_wanted(now);
+            }
         }
         if now.saturating_duration_since(self.trimmed) >= TRIM {
             self.trimmed = now;
             for class in self.roster.iter() {
-                class.trim(now, false);
+                class.trim(now, pressed);
+            }
+        }
+    }
+
+    /// Counts and tells each beginning and end of memory pressure, once.
+    fn look_for_pressure(&mut self, now: Instant) {
+        let Some(watch) = &mut self.watch else { return };
+        match watch.look(now) {
+            Change::None => {}
+            Change::Began(percent) => {
+                self.shared.strain.set(true);
+                let file = watch.file().display();
+                tell!(warn, %file, percent, "memory pressure: unused grown slabs go, nothing grows");
+            }
+            Change::Ended => {
+                self.shared.strain.set(false);
+                tell!(info, "memory pressure is over: classes may grow again");
             }
         }
     }
 
     /// When to look again, though nobody asks.
     pub(super) fn tends_in(&self) -> Option<Duration> {
-        self.roster.iter().filter_map(ClassRef::tends_in).min()
+        let tends = self.roster.iter().filter_map(ClassRef::tends_in).min();
+        // As long as there is anything to tend, there is something to give back, or that may grow.
+        tends.map(|pause| self.watch.as_ref().map_or(pause, |_| pause.min(Watch::INTERVAL)))
     }
 }
 

@@ -7,7 +7,7 @@ mod open;
 mod opening;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::class::{ClassRef, Roster};
@@ -57,6 +57,8 @@ struct Handle {
     course: Arc<Course>,
     /// What is known before it is open.
     beginning: StartupReport,
+    /// From when it is open.
+    startup: Arc<OnceLock<StartupReport>>,
     /// Taken out by drop only.
     keeper: Option<Keeper>,
 }
@@ -117,6 +119,8 @@ impl Pool {
             mapped_bytes: mapped.max(shared.mapped_bytes()),
             stuck_bytes: shared.stuck_bytes(),
             driver_failures: driver_failures(),
+            under_pressure: shared.strain.lasts(),
+            pressure_total: shared.strain.episodes(),
             pageable_bytes: self
                 .handle
                 .roster
@@ -134,7 +138,7 @@ impl Pool {
 
     /// How the pool came to its memory; while it opens, what is known of it before.
     pub fn startup(&self) -> &StartupReport {
-        self.handle.roster.report().unwrap_or(&self.handle.beginning)
+        self.handle.startup.get().unwrap_or(&self.handle.beginning)
     }
 
     /// What the memory is.
@@ -315,3 +319,6 @@ fn driver_failures() -> usize {
 
 /// Enough for a thread that has nothing to do to end, whatever the timeout.
 const JOIN_WAIT: Duration = Duration::from_millis(100);
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests;

@@ -2,13 +2,14 @@
 //! one fails.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Handle, Pool};
 use crate::backend;
 use crate::class::{ClassRef, Making, Roster, Slots, Spread};
 use crate::clock;
+use crate::config::PoolConfig;
 use crate::error::{ClassName, Error};
 use crate::foreign::tell;
 use crate::keeper::Keeper;
@@ -17,7 +18,7 @@ use crate::memory::{BackendKind, Memlock, MemoryCause, MemoryError, MemoryStep, 
 use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
 use crate::report::{CutClass, SlabReport, StartupReport};
-use crate::shared::Shared;
+use crate::shared::{Shared, Terms};
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Course, Slab, SlabFailure, SlabSize, StartupTimes};
 
@@ -38,6 +39,8 @@ pub(super) struct Opener {
     /// By place in the plan; taken by the class.
     records: Vec<Option<Slots>>,
     report: StartupReport,
+    /// Where the report goes once all is well.
+    startup: Arc<OnceLock<StartupReport>>,
     began: Instant,
     /// Bytes of all slabs that may be handed out, and the first thing that went wrong.
     usable: u64,
@@ -78,8 +81,7 @@ impl Pool {
             None => backend::choose(&plan.config)?,
         };
         let home = Home::here().map_err(Error::Mark)?;
-        let keep = plan.config.keep_free;
-        let shared = Arc::new(Shared::new(chosen.memory, plan.cap_bytes(), keep, home));
+        let shared = Arc::new(Shared::new(chosen.memory, terms(&plan), home));
         admit(&plan, &shared)?;
         let making = Making {
             pins: plan.pinned_bytes > 0,
@@ -107,7 +109,7 @@ impl Pool {
         let started = start(Arc::clone(&roster), Arc::clone(&shared), plan.config.leak_after);
         let keeper = Some(started.map_err(Error::Keeper)?);
         let sizes: Vec<_> = plan.classes.iter().map(|class| class.slot_bytes).collect();
-        let plan = Arc::new(plan);
+        let (plan, startup) = (Arc::new(plan), Arc::default());
         // Whoever closes waits for the opener as for a slab.
         shared.slab_opened(0);
         let handle = Handle {
@@ -118,6 +120,7 @@ impl Pool {
             plan: Arc::clone(&plan),
             course: Arc::clone(&course),
             beginning: report.clone(),
+            startup: Arc::clone(&startup),
             keeper,
         };
         let pool = Self { handle: Arc::new(handle) };
@@ -131,12 +134,18 @@ impl Pool {
             spread,
             records,
             report,
+            startup,
             began,
             usable,
             first_failure,
         };
         Ok(Prepared { pool, opener })
     }
+}
+
+fn terms(plan: &Plan) -> Terms {
+    let PoolConfig { keep_free, on_pressure, .. } = plan.config;
+    Terms { cap: plan.cap_bytes(), keep_free, on_pressure }
 }
 
 /// How an opening goes by its configuration.
@@ -153,7 +162,8 @@ impl Opener {
         self.report.pinned = self.roster.iter().all(|class| class.get().is_locked_first());
         self.report.total = clock::elapsed(self.began);
         announce(&self.plan, &self.report);
-        self.roster.settle(Some(self.report.clone()));
+        self.startup.get_or_init(|| self.report.clone());
+        self.roster.settle();
         Ok(())
     }
 
@@ -244,7 +254,7 @@ impl Drop for Opener {
         if !self.roster.is_settled() {
             self.roster.close();
             self.roster.iter().rev().for_each(ClassRef::close);
-            self.roster.settle(None);
+            self.roster.settle();
             self.shared.admission.leave_line();
         }
         self.shared.ring_for_growth();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinpool::{Error, Heap, Lease, LeaseError, LockMode, MemoryStep, Pool};
+use pinpool::{Error, Heap, KeepFree, Lease, LeaseError, LockMode, MemoryStep, Pool};
 use pinpool_testkit::scripted::Counted;
 use pinpool_testkit::stamp;
 
@@ -133,9 +133,15 @@ fn a_configuration_past_the_address_space_is_refused() {
         let text = error.to_string();
         assert!(text.contains("'huge'") && text.contains(word), "`{word}` is missing: {text}");
     }
-    // What the numbers allow and no machine has: a failed step, in words, and nothing left.
+    // What the numbers allow and no machine has is refused before it is tried.
     let (size, count) = (1 << 40, 4_194_302);
-    let error = builder().lock(LockMode::Off).class("huge", size, count).open().unwrap_err();
+    let huge = || builder().lock(LockMode::Off).class("huge", size, count);
+    let error = huge().open().unwrap_err();
+    let Error::NoRoom { needed, taken: 0, headroom } = &error else { panic!("{error}") };
+    assert_eq!(*needed, (size * count) as u64);
+    assert!(headroom.room() < *needed && error.is_bad_input(), "{error}");
+    // Where nobody looks: a failed step, in words, and nothing left.
+    let error = huge().keep_free(KeepFree::Off).open().unwrap_err();
     let Error::Memory { class, pinned: 0, total, source, .. } = &error else { panic!("{error}") };
     assert_eq!((class.as_str(), *total), ("huge", (size * count) as u64));
     assert_eq!((source.step, source.bytes), (MemoryStep::Reserve, size * count));

@@ -88,7 +88,7 @@ impl Cgroup {
 
     /// The pressure on the group's memory, where the system counts it.
     pub fn pressure(&self) -> Option<super::Pressure> {
-        super::Pressure::parse(&text(&self.pressure_file())?)
+        super::Pressure::of(&self.pressure_file())
     }
 
     /// The file that tells of it.

@@ -9,7 +9,7 @@ mod headroom;
 mod meminfo;
 mod memlock;
 mod mounts;
-mod pressure;
+pub(crate) mod pressure;
 
 pub use cgroup::{Cgroup, CgroupLimit, CgroupVersion};
 pub use headroom::{Facts, Headroom, KeepFree, LimitKind};
@@ -54,4 +54,4 @@ fn field<'a>(text: &'a str, field: &str) -> Option<&'a str> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,6 @@
 //! How long tasks wait for memory, as the kernel's pressure stall information tells it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{SYSTEM, below, field, text};
@@ -33,10 +33,15 @@ impl Pressure {
 
     /// The pressure of a system whose root is the folder `root`.
     pub fn read_at(root: &Path) -> Option<Self> {
-        Self::parse(&text(&below(root, Path::new(FILE)))?)
+        Self::of(&system(root))
     }
 
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// What such a file tells.
+    pub(crate) fn of(file: &Path) -> Option<Self> {
+        Self::parse(&text(file)?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         Some(Self { some: Stall::parse(field(text, "some ")?)?, full: Self::full(text) })
     }
 
@@ -55,5 +60,7 @@ impl Stall {
     }
 }
 
-/// The whole system's pressure.
-pub(crate) const FILE: &str = "/proc/pressure/memory";
+/// The file on the whole system's pressure.
+pub(crate) fn system(root: &Path) -> PathBuf {
+    below(root, Path::new("/proc/pressure/memory"))
+}

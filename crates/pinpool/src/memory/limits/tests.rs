@@ -17,10 +17,10 @@ pub(super) fn root() -> Option<PathBuf> {
 }
 
 /// A system in a folder of its own.
-struct System(tempfile::TempDir);
+pub(crate) struct System(tempfile::TempDir);
 
 impl System {
-    fn new(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         let system = Self(tempfile::tempdir().unwrap());
         for (path, text) in files {
             system.write(path, text);
@@ -28,14 +28,22 @@ impl System {
         system
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let path = below(self.root(), Path::new(path));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.0.path()
+    }
+
+    /// Pools that this thread opens meanwhile find this system.
+    pub(crate) fn around<R>(&self, body: impl FnOnce() -> R) -> R {
+        ROOT.set(Some(self.root().to_path_buf()));
+        let result = body();
+        ROOT.set(None);
+        result
     }
 
     fn cgroup(&self) -> Option<Cgroup> {
@@ -60,7 +68,7 @@ const V1_STAT: &str = "cache 9\nactive_file 1\ntotal_cache 5\ntotal_inactive_fil
                        total_active_file 200\nhierarchical_memory_limit 9223372036854771712\n";
 
 /// A group of version 2 in one that is around it, and each one's `memory.max`.
-fn v2(inner: &str, outer: &str) -> System {
+pub(crate) fn v2(inner: &str, outer: &str) -> System {
     System::new(&[
         ("/proc/self/cgroup", "0::/app.slice/pool.service\n"),
         ("/proc/self/mountinfo", V2_MOUNT),
@@ -132,6 +140,16 @@ fn a_group_at_the_top_of_the_mount_is_found() {
         ]);
         assert_eq!(system.limit(), Some((file.clone(), [8000, 1000, 0])), "{group} {root}");
     }
+}
+
+/// A file of pressure: the mean in percent, and all the time lost in microseconds.
+pub(crate) fn pressure_text(avg10: f64, total: u64) -> String {
+    format!("some avg10={avg10:.2} avg60=0.00 avg300=0.00 total={total}\n")
+}
+
+/// A file of a machine's memory, in bytes.
+pub(crate) fn meminfo_text(total: u64, available: u64) -> String {
+    format!("MemTotal: {} kB\nMemAvailable: {} kB\n", total >> 10, available >> 10)
 }
 
 fn v1(limit: &str, outer: &str, stat: &str) -> System {
