@@ -8,7 +8,7 @@ use pinpool::cudarc::driver::{
 
 use crate::BenchError;
 
-/// The first device, ready for copies from this thread.
+/// A device, the first one in scenarios, ready for copies from this thread.
 #[derive(Debug, Clone)]
 pub struct CudaRig {
     /// The device's primary context, current on the thread that opened it.
@@ -23,12 +23,20 @@ impl CudaRig {
     /// # Errors
     /// [`BenchError::Input`] where there is no driver or no device, else the driver's reason.
     pub fn open() -> Result<Self, BenchError> {
+        Self::open_on(0)
+    }
+
+    /// Opens the device of this number.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_on(device: u32) -> Result<Self, BenchError> {
         // Without a driver every call into cudarc panics: the probe comes first.
         if let Err(reason) = pinpool::cuda::probe() {
             return Err(BenchError::Input(format!("no CUDA device: {reason}")));
         }
-        let context =
-            CudaContext::new(0).map_err(|cause| BenchError::failed("opening device 0", cause))?;
+        let context = CudaContext::new(device as usize)
+            .map_err(|cause| BenchError::failed(&format!("opening device {device}"), cause))?;
         let stream =
             context.new_stream().map_err(|cause| BenchError::failed("creating a stream", cause))?;
         Ok(Self { context, stream })

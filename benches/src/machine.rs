@@ -2,8 +2,10 @@
 //! identifies the host.
 
 use std::fs;
+use std::path::Path;
 
 use pinpool::cudarc::driver::{CudaContext, sys};
+use pinpool::limits::{Cgroup, MemInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
@@ -57,11 +59,12 @@ impl Machine {
         Self {
             cpu: cpu_model(),
             cores: std::thread::available_parallelism().map_or(0, |n| n.get() as u64),
-            memory_bytes: meminfo("MemTotal").unwrap_or(0),
+            memory_bytes: MemInfo::read().map_or(0, |memory| memory.total),
             kernel: kernel(),
             gpu: gpu(),
             memlock: memlock(),
-            transparent_huge_pages: transparent_huge_pages(),
+            transparent_huge_pages: transparent_huge_pages(Path::new("/"), "enabled")
+                .unwrap_or_else(|| "unknown".to_owned()),
         }
     }
 
@@ -113,11 +116,38 @@ pub fn command_line(arguments: impl IntoIterator<Item = String>) -> String {
 /// The memory that a new allocation may take: what the kernel calls available, or less where a
 /// cgroup allows less.
 pub fn available_bytes() -> Option<u64> {
-    let system = meminfo("MemAvailable");
-    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let group = number("/sys/fs/cgroup/memory.max")
-        .map(|max| max.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    let system = MemInfo::read().map(|memory| memory.available);
+    let group = Cgroup::read().and_then(|group| group.limit).map(|limit| limit.room());
     system.into_iter().chain(group).min()
+}
+
+/// The version of NVIDIA's kernel module below a folder that stands for `/`; `None` where it is not
+/// loaded or not shown.
+pub fn nvidia_module(root: &Path) -> Option<String> {
+    if let Ok(version) = fs::read_to_string(root.join("sys/module/nvidia/version")) {
+        return Some(version.trim().to_owned());
+    }
+    // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024"
+    let text = fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?;
+    let words = text.lines().next()?.split_whitespace();
+    let is_version =
+        |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    words.into_iter().find(is_version).map(str::to_owned)
+}
+
+/// The choice in a file of the kernel's settings for transparent huge pages, below a folder that
+/// stands for `/`; `None` where the kernel has none or does not tell.
+pub fn transparent_huge_pages(root: &Path, file: &str) -> Option<String> {
+    let path = root.join("sys/kernel/mm/transparent_hugepage").join(file);
+    let setting = fs::read_to_string(path).ok()?;
+    let (chosen, _) = setting.split_once('[')?.1.split_once(']')?;
+    Some(chosen.to_owned())
+}
+
+/// Whether the system lets this process use the barrier that desks need.
+pub fn has_membarrier() -> bool {
+    rustix::thread::membarrier_query()
+        .contains_command(rustix::thread::MembarrierCommand::RegisterPrivateExpedited)
 }
 
 /// The memory lock limits of this process.
@@ -138,26 +168,10 @@ fn cpu_model() -> String {
         .map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-fn meminfo(field: &str) -> Option<u64> {
-    let info = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim_end().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 fn kernel() -> String {
     // The node name, which `uname` gives too, would name the host.
     let name = rustix::system::uname();
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
-}
-
-fn transparent_huge_pages() -> String {
-    let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    let setting = setting.unwrap_or_default();
-    match setting.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
-        Some((chosen, _)) => chosen.to_owned(),
-        None => "unknown".to_owned(),
-    }
 }
 
 fn gpu() -> Option<Gpu> {
@@ -167,10 +181,9 @@ fn gpu() -> Option<Gpu> {
     let mut version = 0;
     // SAFETY: the driver is loaded (the probe said so); it writes one integer to a live local.
     let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
-    let driver = fs::read_to_string("/sys/module/nvidia/version");
     Some(Gpu {
         name: context.name().ok()?,
-        driver: driver.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned()),
+        driver: nvidia_module(Path::new("/")).unwrap_or_else(|| "unknown".to_owned()),
         cuda: format!("{}.{}", version / 1000, version % 1000 / 10),
         memory_bytes: context.total_mem().map_or(0, |bytes| bytes as u64),
     })

@@ -15,6 +15,8 @@ pub(crate) struct Config {
     /// What `cuInit` returns when it is not success.
     pub(crate) init: CuResult,
     pub(crate) register_supported: bool,
+    /// The compute mode of every device: 0 for all processes, 2 for none, 3 for one at a time.
+    pub(crate) compute_mode: i32,
     pub(crate) async_alloc_supported: bool,
     pub(crate) memory_bytes: u64,
     pub(crate) copy_delay: Duration,
@@ -42,6 +44,7 @@ impl Config {
             devices: 1,
             init: codes::SUCCESS,
             register_supported: true,
+            compute_mode: 0,
             async_alloc_supported: true,
             memory_bytes: MEMORY_BYTES,
             copy_delay: Duration::ZERO,
@@ -79,6 +82,12 @@ impl Config {
             self.init = codes::STUB_LIBRARY;
         }
         self.register_supported = supported("FAKECUDA_REGISTER", &get)?;
+        self.compute_mode = match number("FAKECUDA_COMPUTE_MODE")? {
+            None | Some(0) => 0,
+            Some(2) => 2,
+            Some(3) => 3,
+            Some(mode) => return Err(format!("FAKECUDA_COMPUTE_MODE={mode}: expected 0, 2 or 3")),
+        };
         self.async_alloc_supported = supported("FAKECUDA_ASYNC_ALLOC", &get)?;
         self.memory_bytes = number("FAKECUDA_MEMORY")?.unwrap_or(self.memory_bytes);
         self.pin_limit = number("FAKECUDA_PIN_LIMIT")?.unwrap_or(self.pin_limit);
@@ -146,6 +155,7 @@ mod tests {
             ("FAKECUDA_DEVICES", "two"),
             ("FAKECUDA_DEVICES", "17"),
             ("FAKECUDA_REGISTER", "no"),
+            ("FAKECUDA_COMPUTE_MODE", "1"),
             ("FAKECUDA_EXIT", "1"),
             ("FAKECUDA_FAIL", "cuEventRecord"),
         ] {

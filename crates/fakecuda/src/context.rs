@@ -35,6 +35,9 @@ impl State {
 
     pub(crate) fn create_context(&mut self, device: i32, flags: u32) -> Res<usize> {
         self.device(device)?;
+        if self.config.compute_mode == COMPUTE_MODE_PROHIBITED {
+            return Err(codes::UNKNOWN);
+        }
         let handle = self.new_handle();
         let null_stream = self.new_stream(handle, 0, 0);
         let per_thread = BTreeMap::new();
@@ -109,3 +112,6 @@ pub(crate) fn destroy(state: &mut Guard, handle: usize) -> Res {
     state::changed();
     Ok(())
 }
+
+/// What a device's compute mode is when no process may use it.
+const COMPUTE_MODE_PROHIBITED: i32 = 2;

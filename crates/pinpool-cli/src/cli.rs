@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinpool::{BackendChoice, FrameSpec};
 
-/// Pinned host memory for real-time GPU pipelines: plan a pool, measure it.
+/// Pinned host memory for real-time GPU pipelines: check a machine, plan a pool, measure it.
 #[derive(Debug, Parser)]
 #[command(name = "pinpool", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -18,10 +18,29 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Tell whether this machine can run a pinned pool well, and what to do where it cannot
+    ///
+    /// Each line is OK, a warning, a problem with its remedy, or not applicable. A small pool is opened and
+    /// closed again for a test. Exit code 1 means that a problem stops the pool in question: that of
+    /// --config, or any of the default kind.
+    Doctor(DoctorArgs),
     /// Print what a configuration comes to: classes, slots, pinned bytes, waste, limits
     Plan(PlanArgs),
     /// Measure the pool against what is written without it
     Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Check for the pool of this configuration file (TOML); `PINPOOL_*` variables override it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Check for a pool on this CUDA device; that there is none of that number is then a problem
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u32>,
 }
 
 #[derive(Debug, Args)]

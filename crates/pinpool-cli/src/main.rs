@@ -1,6 +1,7 @@
-//! The `pinpool` command: plan a configuration, measure the pool on this machine.
+//! The `pinpool` command: check this machine, plan a configuration, measure the pool.
 //!
-//! Exit codes: 0 done, 1 a run failed, 2 the request is wrong or this machine cannot serve it.
+//! Exit codes: 0 done, 1 a run failed or `doctor` found a problem, 2 the request is wrong or this
+//! machine cannot serve it.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     out::log_to_stderr(cli.verbose);
     let result = match cli.command {
+        Command::Doctor(arguments) => cmd::doctor::run(&arguments),
         Command::Plan(arguments) => cmd::plan::run(&arguments),
         Command::Bench(arguments) => cmd::bench::run(&arguments),
     };

@@ -109,11 +109,17 @@ pub use stats::{ClassStats, PoolStats};
 pub use tag::Tag;
 pub use view::{LeaseView, LeaseViewMut};
 
+/// Where memory can lie: the system's huge pages, and the NUMA nodes with what is near them.
+pub mod placement {
+    pub use crate::memory::huge::Supply;
+    pub use crate::memory::numa::{node_of, nodes_with_memory, numbers, processors_of};
+}
+
 /// What the system allows this process and has left: the facts that pools are admitted by.
 pub mod limits {
     pub use crate::memory::limits::{
-        Cgroup, CgroupLimit, CgroupVersion, Facts, Headroom, HugePages, KeepFree, LimitKind,
-        MemInfo, Memlock, Pressure, Stall,
+        Cgroup, CgroupLimit, CgroupVersion, Commit, Facts, Headroom, HugePages, KeepFree,
+        LimitKind, MemInfo, Memlock, Pressure, Stall,
     };
 }
 

@@ -134,6 +134,7 @@ fn device_attribute(state: &State, attribute: c_int, device: i32) -> Option<c_in
         // Overlap of copies with work, mapped host memory, concurrent work, unified addressing,
         // stream priorities.
         15 | 19 | 31 | 41 | 78 => 1,
+        20 => state.config.compute_mode,
         // Asynchronous copy engines.
         40 => 2,
         33 => device + 1,

@@ -46,5 +46,5 @@ mod transfer;
 pub(crate) use context::noted_failures;
 pub use graph::{GraphHold, HeldGraph};
 pub use pages::CudaPages;
-pub use probe::{DeviceInfo, DriverInfo, probe};
+pub use probe::{ComputeMode, DeviceInfo, DriverInfo, probe};
 pub use transfer::{DeviceMemory, TransferError};

@@ -29,8 +29,39 @@ pub struct DeviceInfo {
     pub pci_address: Option<String>,
     /// Whether host memory that exists already can be registered.
     pub can_register: bool,
+    /// Which processes may use it.
+    pub compute_mode: ComputeMode,
     /// Why the device does not answer, if it does not.
     pub fault: Option<String>,
+}
+
+/// Which processes may make a context on a device, as its administrator decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ComputeMode {
+    /// Any number of processes.
+    #[default]
+    Shared,
+    /// One process at a time: a second one is refused.
+    ExclusiveProcess,
+    /// None.
+    Prohibited,
+    /// The driver gives a number that this crate does not know, or none (a negative one).
+    Other(i32),
+}
+
+impl ComputeMode {
+    fn of(device: sys::CUdevice) -> Self {
+        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE;
+        // SAFETY: `device` is a device of the driver.
+        match unsafe { result::device::get_attribute(device, attribute) } {
+            Ok(0) => Self::Shared,
+            Ok(2) => Self::Prohibited,
+            Ok(3) => Self::ExclusiveProcess,
+            Ok(other) => Self::Other(other),
+            Err(_) => Self::Other(-1),
+        }
+    }
 }
 
 /// Looks for a driver and devices. No context is made.
@@ -60,6 +91,7 @@ pub fn probe() -> Result<DriverInfo, String> {
                 memory_bytes: 0,
                 pci_address: None,
                 can_register: false,
+                compute_mode: ComputeMode::Other(-1),
                 fault: Some(fault),
             })
         })
@@ -171,6 +203,7 @@ fn device(ordinal: i32) -> Result<DeviceInfo, String> {
         memory_bytes: memory as u64,
         pci_address: pci_address(device),
         can_register: can_register > 0,
+        compute_mode: ComputeMode::of(device),
         fault: None,
     })
 }

@@ -8,25 +8,25 @@ use super::{ForkPolicy, HugePages, PageTier};
 
 /// Huge pages as the system has them now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Supply {
+pub struct Supply {
     /// Bytes of a reserved huge page; 0 where there is no such thing.
-    pub(crate) page_bytes: usize,
+    pub page_bytes: usize,
     /// Reserved pages that nobody has a claim on.
-    pub(crate) free: u64,
+    pub free: u64,
     /// Bytes of a transparent huge page, if the kernel has them.
-    pub(crate) transparent_bytes: Option<usize>,
+    pub transparent_bytes: Option<usize>,
     /// Who gets transparent ones: `always`, `madvise`, `never`, or nothing if the system does not tell.
-    pub(crate) transparent: String,
+    pub transparent: String,
 }
 
 impl Supply {
     /// As it is now.
-    pub(crate) fn read() -> Self {
+    pub fn read() -> Self {
         Self::under(Path::new("/"))
     }
 
-    /// As the files under `root` say.
-    fn under(root: &Path) -> Self {
+    /// As the files of a system say whose root is the folder `root`.
+    pub fn under(root: &Path) -> Self {
         let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
         let meminfo = text("proc/meminfo");
         let number = |name: &str| {
@@ -45,8 +45,8 @@ impl Supply {
         }
     }
 
-    /// Reserved huge pages that so many bytes need.
-    pub(crate) fn pages_for(&self, bytes: u64) -> u64 {
+    /// Reserved huge pages that so many bytes need; 0 where there are none of any size.
+    pub fn pages_for(&self, bytes: u64) -> u64 {
         bytes
             .checked_div(self.page_bytes as u64)
             .map_or(0, |whole| whole + u64::from(!bytes.is_multiple_of(self.page_bytes as u64)))

@@ -37,8 +37,9 @@ impl fmt::Display for Numa {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeSet([u64; WORDS]);
 
-/// No kernel is built for more nodes than 1024.
-const WORDS: usize = 16;
+/// No kernel is built for more nodes.
+pub(crate) const NODES_MAX: u32 = 1024;
+const WORDS: usize = NODES_MAX as usize / 64;
 
 impl NodeSet {
     pub(crate) const NONE: Self = Self([0; WORDS]);
@@ -90,7 +91,11 @@ impl fmt::Debug for NodeSet {
 /// # Errors
 ///
 /// The node asked for does not exist: those that do.
-pub(crate) fn placement(numa: Numa, devices: &[&str], root: &Path) -> Result<NodeSet, Vec<u32>> {
+pub(crate) fn placement(
+    numa: Numa,
+    devices: &[impl AsRef<str>],
+    root: &Path,
+) -> Result<NodeSet, Vec<u32>> {
     let present = nodes_with_memory(root);
     match numa {
         Numa::Off => Ok(NodeSet::NONE),
@@ -99,33 +104,41 @@ pub(crate) fn placement(numa: Numa, devices: &[&str], root: &Path) -> Result<Nod
         // Where there is one node only there is nothing to choose.
         Numa::Auto if present.len() < 2 => Ok(NodeSet::NONE),
         Numa::Auto => {
-            let near = devices.iter().filter_map(|device| node_of(device, root));
+            let near = devices.iter().filter_map(|device| node_of(device.as_ref(), root));
             Ok(NodeSet::of(near.filter(|node| present.contains(node))))
         }
     }
 }
 
-/// The nodes that have memory; a kernel without NUMA has node 0.
-fn nodes_with_memory(root: &Path) -> Vec<u32> {
+/// The NUMA nodes that have memory; a kernel without NUMA has node 0. `root` is the folder `/sys`.
+pub fn nodes_with_memory(root: &Path) -> Vec<u32> {
     let folder = root.join("devices/system/node");
     let list =
         |name| std::fs::read_to_string(folder.join(name)).ok().and_then(|text| numbers(&text));
     list("has_memory").or_else(|| list("online")).unwrap_or_else(|| vec![0])
 }
 
-/// Numbers as the kernel lists them: `0-2,5`.
-fn numbers(text: &str) -> Option<Vec<u32>> {
+/// The processors of a NUMA node, none where it has none or the kernel does not tell. `root` is the
+/// folder `/sys`.
+pub fn processors_of(node: u32, root: &Path) -> Vec<u32> {
+    let file = root.join(format!("devices/system/node/node{node}/cpulist"));
+    let list = std::fs::read_to_string(file).ok().and_then(|text| numbers(&text));
+    list.unwrap_or_default()
+}
+
+/// Numbers as the kernel lists them, such as `0-2,5`; `None` for no number or anything else.
+pub fn numbers(text: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let range: (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        numbers.extend(range.0..=range.1.min(WORDS as u32 * 64));
+        numbers.extend(range.0..=range.1.min(NODES_MAX));
     }
     (!numbers.is_empty()).then_some(numbers)
 }
 
-/// The node of a PCI device, which the kernel writes as -1 where it does not know.
-fn node_of(device: &str, root: &Path) -> Option<u32> {
+/// The NUMA node of a PCI device; `None` where the kernel does not know. `root` is the folder `/sys`.
+pub fn node_of(device: &str, root: &Path) -> Option<u32> {
     // The driver writes capitals, and some tools a domain of eight digits.
     let address = device.to_ascii_lowercase();
     let address = address.strip_prefix("0000").filter(|rest| rest.len() >= 12).unwrap_or(&address);

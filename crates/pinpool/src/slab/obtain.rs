@@ -76,11 +76,18 @@ fn attempt(
         }
     };
     // SAFETY: reserved and populated above.
-    Ok(Backed { region, obtained: unsafe { memory.obtained(region) }, cut })
+    let mut obtained = unsafe { memory.obtained(region) };
+    if crate::seeded::bug("assumed-pages") {
+        obtained.pages = tier;
+    }
+    Ok(Backed { region, obtained, cut })
 }
 
 /// Gives back a region of which nothing is pinned, and counts it out.
 fn give_back(region: Region, shared: &Shared) {
+    if crate::seeded::bug("forgotten-tier") {
+        return;
+    }
     // SAFETY: the region was reserved by this memory, nothing of it is pinned, and nobody uses it.
     let released = unsafe { shared.memory.release(region) };
     let bytes = region.bytes as u64;

@@ -55,7 +55,8 @@ impl Cgroup {
         Self::read_at(Path::new(SYSTEM))
     }
 
-    pub(crate) fn read_at(root: &Path) -> Option<Self> {
+    /// The group of a system whose root is the folder `root`, a fixture or another mount namespace.
+    pub fn read_at(root: &Path) -> Option<Self> {
         let groups = text(&below(root, Path::new("/proc/self/cgroup")))?;
         let mounts = Mount::all(&text(&below(root, Path::new("/proc/self/mountinfo")))?);
         // Where both are there, a controller belongs to one hierarchy only.

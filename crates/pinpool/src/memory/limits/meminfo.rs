@@ -19,8 +19,21 @@ pub struct MemInfo {
     pub unevictable: Option<u64>,
     /// Swap space that is free. It does not help memory that is to be locked.
     pub swap_free: Option<u64>,
+    /// The most that may be mapped, and what is, where the kernel accounts strictly
+    /// (`vm.overcommit_memory = 2`); elsewhere neither binds.
+    pub commit: Option<Commit>,
     /// The machine's huge pages, where it has any kind of them.
     pub huge_pages: Option<HugePages>,
+}
+
+/// The kernel's account of what processes may map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Commit {
+    /// The most bytes.
+    pub limit: u64,
+    /// Bytes mapped and not given back.
+    pub used: u64,
 }
 
 /// Huge pages of the default size that were set aside (`vm.nr_hugepages`).
@@ -43,7 +56,8 @@ impl MemInfo {
         Self::read_at(Path::new(SYSTEM))
     }
 
-    pub(crate) fn read_at(root: &Path) -> Option<Self> {
+    /// The figures of a system whose root is the folder `root`.
+    pub fn read_at(root: &Path) -> Option<Self> {
         Self::parse(&text(&below(root, Path::new(FILE)))?)
     }
 
@@ -54,8 +68,20 @@ impl MemInfo {
             locked: bytes(text, "Mlocked:"),
             unevictable: bytes(text, "Unevictable:"),
             swap_free: bytes(text, "SwapFree:"),
+            commit: Commit::parse(text),
             huge_pages: HugePages::parse(text),
         })
+    }
+}
+
+impl Commit {
+    fn parse(text: &str) -> Option<Self> {
+        Some(Self { limit: bytes(text, "CommitLimit:")?, used: bytes(text, "Committed_AS:")? })
+    }
+
+    /// Bytes that may be mapped yet.
+    pub fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) mod pressure;
 
 pub use cgroup::{Cgroup, CgroupLimit, CgroupVersion};
 pub use headroom::{Facts, Headroom, KeepFree, LimitKind};
-pub use meminfo::{HugePages, MemInfo};
+pub use meminfo::{Commit, HugePages, MemInfo};
 pub use memlock::Memlock;
 pub use pressure::{Pressure, Stall};
 

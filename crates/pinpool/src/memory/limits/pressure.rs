@@ -31,7 +31,8 @@ impl Pressure {
         Self::read_at(Path::new(SYSTEM))
     }
 
-    pub(crate) fn read_at(root: &Path) -> Option<Self> {
+    /// The pressure of a system whose root is the folder `root`.
+    pub fn read_at(root: &Path) -> Option<Self> {
         Self::of(&system(root))
     }
 

@@ -240,7 +240,7 @@ fn nonsense_is_none() {
 #[test]
 fn the_machine_is_read_in_bytes() {
     let text = "MemTotal:       24684092 kB\nMemFree: 1 kB\nMemAvailable:   24071732 kB\n\
-                SwapFree: 2 kB\nUnevictable:  8 kB\nMlocked:  4 kB\n\
+                SwapFree: 2 kB\nCommitLimit: 10 kB\nCommitted_AS: 12 kB\nUnevictable:  8 kB\nMlocked:  4 kB\n\
                 HugePages_Total:      10\nHugePages_Free:        7\nHugePages_Rsvd:        3\n\
                 Hugepagesize:       2048 kB\n";
     let system = System::new(&[("/proc/meminfo", text)]);
@@ -250,6 +250,8 @@ fn the_machine_is_read_in_bytes() {
         (info.locked, info.unevictable, info.swap_free),
         (Some(4096), Some(8192), Some(2048))
     );
+    let commit = info.commit.unwrap();
+    assert_eq!((commit.limit, commit.used, commit.room()), (10 << 10, 12 << 10, 0));
     let pages = info.huge_pages.unwrap();
     assert_eq!((pages.page_bytes, pages.total, pages.free), (2 << 20, 10, 7));
     assert_eq!((pages.reserved, pages.available()), (3, 4));
