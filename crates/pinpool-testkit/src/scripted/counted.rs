@@ -102,12 +102,13 @@ unsafe impl<M: PageLock> PageLock for Counted<M> {
     }
 
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
-        self.ledger.releasing(region);
+        // Before the call: once it is over another thread may be given the same addresses.
+        let held = self.ledger.releasing(region);
         // SAFETY: the caller's duty is the same.
         let result = unsafe { self.inner.release(region) };
         self.ledger.count(MemoryStep::Release, result.is_err());
-        if result.is_ok() {
-            self.ledger.released(region);
+        if result.is_err() {
+            self.ledger.not_released(region, held);
         }
         result
     }
