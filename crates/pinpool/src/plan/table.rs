@@ -7,7 +7,7 @@ use humantime::format_duration;
 
 use super::{ClassPlan, Plan};
 use crate::config::{OnEmpty, Scrub};
-use crate::memory::limits::{Memlock, page_size};
+use crate::memory::limits::{Facts, Memlock, page_size};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,5 +134,12 @@ fn limits(plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             (false, true) => ", too little to lock this on the host backend",
             (false, false) => "",
         }
-    )
+    )?;
+    let binding = Facts::read().binding(plan.config.keep_free, false);
+    match binding.filter(|headroom| headroom.room() < plan.total_bytes) {
+        None => Ok(()),
+        Some(headroom) => {
+            writeln!(f, "does not fit on this machine now: {headroom}; {}", headroom.remedy())
+        }
+    }
 }

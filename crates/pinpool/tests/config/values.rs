@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use pinpool::{
-    ALIGN_DEFAULT, BackendChoice, ClassConfig, HugePages, LockMode, Numa, PIN_CHUNK_DEFAULT,
-    PIN_PAUSE_DEFAULT, Plan, Pool, PoolBuilder, PoolConfig, THREADS_MAX, Threads,
+    ALIGN_DEFAULT, BackendChoice, ClassConfig, HugePages, KeepFree, LockMode, Numa, OnPressure,
+    PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT, Plan, Pool, PoolBuilder, PoolConfig, THREADS_MAX, Threads,
 };
 
 use crate::{CLASS, assert_refused, builder, config, refused};
@@ -19,6 +19,46 @@ fn class_key(key: &str, value: &str) -> String {
     let others = [("name", "\"a\""), ("size", "64"), ("count", "1"), ("align", "64")];
     let lines = others.into_iter().filter(|(other, _)| *other != key).chain([(key, value)]);
     lines.fold("[[class]]\n".into(), |text, (key, value)| format!("{text}{key} = {value}\n"))
+}
+
+#[test]
+fn what_stays_free_is_a_size_a_rule_or_nothing() {
+    let kept = |value: &str| config(&pool_key("keep_free", value)).keep_free;
+    assert_eq!(config(CLASS).keep_free, KeepFree::Auto);
+    assert_eq!(kept("\"auto\""), KeepFree::Auto);
+    assert_eq!(kept("\"off\""), KeepFree::Off);
+    assert_eq!(kept("0"), KeepFree::Bytes(0));
+    assert_eq!(kept("\"64MiB\""), KeepFree::Bytes(64 << 20));
+    for wrong in ["\"Auto\"", "\"5%\"", "true", "-1", "1.5"] {
+        let words = ["'keep_free'", "\"auto\" or \"off\""];
+        assert_refused(&pool_key("keep_free", wrong), 2, &words);
+    }
+    // Code, and what the table says of it.
+    let plan = builder().toml(CLASS).keep_free(KeepFree::Bytes(7)).plan().unwrap();
+    assert!(plan.to_string().contains("keep_free 7 bytes, on_pressure trim"), "{plan}");
+    let plan = builder().toml(CLASS).on_pressure(OnPressure::Ignore).plan().unwrap();
+    assert!(plan.to_string().contains("keep_free auto, on_pressure ignore"), "{plan}");
+}
+
+#[test]
+fn pressure_is_heeded_or_not() {
+    let policy = |value: &str| config(&pool_key("on_pressure", value)).on_pressure;
+    assert_eq!(config(CLASS).on_pressure, OnPressure::Trim);
+    assert_eq!(policy("\"trim\""), OnPressure::Trim);
+    assert_eq!(policy("\"ignore\""), OnPressure::Ignore);
+    assert_refused(&pool_key("on_pressure", "\"trimm\""), 2, &["'trimm'", "'trim'"]);
+    assert_refused(&pool_key("on_pressure", "true"), 2, &["name in quotes"]);
+}
+
+/// A plan for a machine with more memory is a plan; the table says that it does not fit here.
+#[test]
+fn a_plan_that_does_not_fit_says_so() {
+    let huge = || builder().class("huge", 1 << 40, 4096);
+    let text = huge().plan().unwrap().to_string();
+    assert!(text.contains("does not fit on this machine now"), "{text}");
+    let text = huge().keep_free(KeepFree::Off).plan().unwrap().to_string();
+    assert!(!text.contains("does not fit"), "{text}");
+    assert!(!builder().toml(CLASS).plan().unwrap().to_string().contains("does not fit"));
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Group {
                     let group = Self { folder, version };
                     match group.limit(bytes) {
                         Ok(()) => return Ok(group),
-                        Err(error) => problem = format!("no limit for {:?}: {error}", group.folder),
+                        Err(error) => problem = format!("{}: {error}", group.folder.display()),
                     }
                 }
                 Err(error) => problem = format!("{}: {error}", folder.display()),
@@ -149,7 +149,10 @@ fn role() -> String {
 }
 
 fn say(text: &str) {
-    println!("{SAYS}{}", text.replace('\n', " "));
+    use std::io::Write;
+    let mut output = std::io::stdout();
+    let line = writeln!(output, "{SAYS}{}", text.replace('\n', " "));
+    line.and_then(|()| output.flush()).expect("the parent reads");
 }
 
 /// Waits until the parent says so, or is gone.
