@@ -1,6 +1,6 @@
 //! The pool of a configuration file against what there is: what stops it, and which key to change.
 
-use pinpool::limits::Headroom;
+use pinpool::limits::{Headroom, LimitKind};
 use pinpool::placement::{self, Supply};
 use pinpool::{ClassPlan, ForkPolicy, HugePages, LockMode, Numa, Plan};
 use pinpool_bench::text;
@@ -65,7 +65,11 @@ fn bytes(plan: &Plan, binding: Option<&Headroom>) -> Line {
     if plan.total_bytes <= binding.room() {
         return Line::ok(name, value);
     }
-    Line::problem(name, value, format!("{}; {}", key(plan, binding.room()), binding.remedy()))
+    let raise = match binding.limit {
+        LimitKind::Memlock => "or raise the limit, as the line on locked memory says",
+        _ => binding.remedy(),
+    };
+    Line::problem(name, value, format!("{}; {raise}", key(plan, binding.room())))
 }
 
 /// The key that does the most: of the class that takes the most memory.
@@ -81,7 +85,7 @@ fn key(plan: &Plan, room: u64) -> String {
     let most = format!("[[class]] '{name}' takes {} of it", text::bytes(*slab_bytes as u64));
     match fits {
         0 => format!("{most}, and even `count = 1` does not fit: lower `size`, or other classes"),
-        fits => format!("{most}: `count = {fits}` fits, {count} does not"),
+        fits => format!("{most}: `count = {fits}` fits, `count = {count}` does not"),
     }
 }
 

@@ -107,8 +107,12 @@ fn a_file_s_pool_is_held_against_the_least_limit() {
     says(&fits, NAME, Status::Ok, &["828.4 MB in 2 classes", "memory.max leaves 792 MiB of 1 GiB"]);
     says(&fits, "least limit", Status::Ok, &["200 MiB are in use", "32 MiB kept free"]);
     says(&fits, "backend", Status::Ok, &["'auto': host memory, locked"]);
-    let words =
-        ["memory.max", "'frame' takes 800 MiB", "`count = 9` fits, 10 does not", "--memory"];
+    let words = [
+        "memory.max",
+        "'frame' takes 800 MiB",
+        "`count = 9` fits, `count = 10` does not",
+        "--memory",
+    ];
     says(&report(&file(80, 10)), NAME, Status::Problem, &words);
     // The count that is named fits indeed, and one more does not.
     says(&report(&file(80, 9)), NAME, Status::Ok, &[]);
@@ -122,7 +126,7 @@ fn a_file_s_pool_is_held_against_the_least_limit() {
     assert!(!names.iter().any(|name| name == NAME || name == "backend"), "{names:?}");
     // The lock limit is less than the group's.
     let locked = machine.report_with(&no_driver(), &file(79, 10), Some(8 << 20));
-    says(&locked, NAME, Status::Problem, &["RLIMIT_MEMLOCK leaves 8 MiB", "ulimit -l"]);
+    says(&locked, NAME, Status::Problem, &["RLIMIT_MEMLOCK leaves 8 MiB", "locked memory"]);
 }
 
 #[test]
