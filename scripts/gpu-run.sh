@@ -3,14 +3,16 @@
 # into its folder as `run`. Needs bash and coreutils, no Rust, no network; and for the comparison
 # with PyTorch's allocator PyTorch, a C++ compiler and the CUDA headers.
 #
-#   OUT=folder ./run [cuda|host|processors|lease]     (default: ./out, cuda; host only tries the script)
+#   OUT=folder ./run [cuda|host|processors|lease|startup]
+#                                             (default: ./out, cuda; host only tries the script)
 #
 # Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
 # gpu-tests.txt, benches.txt (the Criterion bench of frames, then the examples), log.txt. With
 # `processors`, for which the GPU is of no use, two: waiting.json, log.txt. With `lease`, for which it is
 # of use to PyTorch and RMM only, three: lease.json, benches-lease.txt (the other Criterion benches, and
-# RMM's figures where it is installed), log.txt; less than five minutes. Every step is bounded; all steps of
-# one run together take less than ten minutes. A failing step does not stop the others, but the status
+# RMM's figures where it is installed), log.txt; less than five minutes. With `startup` three: startup.json,
+# benches-startup.txt (its Criterion bench), log.txt; less than 200 s, and better with 80 GiB of memory
+# available. Every step is bounded; all steps of one run together take less than ten minutes. A failing step does not stop the others, but the status
 # is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
@@ -19,8 +21,10 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/lib.sh"
 
 backend=${1:-cuda}
-[[ $backend == cuda || $backend == host || $backend == processors || $backend == lease ]] ||
-    die "there are cuda, host, processors and lease, not '$backend'"
+case $backend in
+cuda | host | processors | lease | startup) ;;
+*) die "there are cuda, host, processors, lease and startup, not '$backend'" ;;
+esac
 mkdir -p "${OUT:-out}"
 out=$(cd "${OUT:-out}" && pwd)
 scratch=$(mktemp -d)
@@ -39,7 +43,7 @@ machine() {
     printf '%s cores, ' "$(nproc)"
     grep MemTotal /proc/meminfo
     if command -v nvidia-smi >/dev/null; then
-        within 30 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+        within 10 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
     else
         echo 'no nvidia-smi'
     fi
@@ -47,12 +51,29 @@ machine() {
 
 # Virtual machines with GPUs often get their memory from the host page by page, on first touch,
 # which would be measured instead of pinning. `tail` keeps what it reads until its input ends, so
-# this touches 4 GiB, or half of what there is, before anything is timed.
+# this touches 4 GiB, or as many MiB as are asked for, or half of what there is, before anything is timed.
+# Several of them share it, and each goes on holding its part until all have theirs.
 touch_memory() {
-    local mib
-    mib=$(awk '$1 == "MemAvailable:" { print ($2 > 8388608 ? 4096 : int($2 / 2048)) }' /proc/meminfo)
-    head -c "${mib}M" /dev/zero | within 45 tail -c "${mib}M" >/dev/null
-    printf 'touched %d MiB\n' "$mib"
+    local most=${1:-4096} mib jobs each job held=$scratch/held deadline=$((SECONDS + 25)) full=0
+    mib=$(awk -v most="$most" \
+        '$1 == "MemAvailable:" { half = int($2 / 2048); print (half < most ? half : most) }' /proc/meminfo)
+    jobs=$(($(nproc) < 16 ? $(nproc) : 16))
+    each=$((mib / jobs))
+    mkdir -p "$held"
+    for ((job = 0; job < jobs; job++)); do
+        {
+            head -c "${each}M" /dev/zero
+            : >"$held/$job"
+            until [[ -e $held/all ]]; do sleep 0.1; done
+        } | within 30 tail -c "${each}M" >/dev/null &
+    done
+    while ((full < jobs && SECONDS < deadline)); do
+        sleep 0.1
+        full=$(find "$held" -type f | wc -l)
+    done
+    : >"$held/all"
+    wait
+    printf 'touched %d of %d MiB\n' $((each * full)) "$mib"
 }
 
 # The tests count only if some ran: where they find no device they say so and do not pass.
@@ -78,19 +99,19 @@ copy() {
     [[ -s $out/copy.json ]]
 }
 
-# pytorch NAME: PyTorch's side of the next step, built here because its libraries are here.
+# pytorch NAME [SECONDS]: PyTorch's side of the next step, built here because its libraries are here.
 pytorch() {
     command -v python3 >/dev/null ||
         { echo 'no python3: the next result will lack the ratio to PyTorch'; return 1; }
-    within 120 python3 "$here/pytorch/$1.py" "$scratch/pytorch.json" ||
+    within "${2:-120}" python3 "$here/pytorch/$1.py" "$scratch/pytorch.json" ||
         { echo 'PyTorch was not measured: the next result will lack the ratio to it'; return 1; }
 }
 
-# compared SCENARIO: what `pinpool bench` measures beside PyTorch.
+# compared SCENARIO [SECONDS]: what `pinpool bench` measures beside PyTorch.
 compared() {
     local compare=()
     if [[ -s $scratch/pytorch.json ]]; then compare=(--pytorch "$scratch/pytorch.json"); fi
-    within 120 "$here/pinpool" bench "$1" "${compare[@]}" --json "$out/$1.json"
+    within "${2:-120}" "$here/pinpool" bench "$1" "${compare[@]}" --json "$out/$1.json"
     # It says so and succeeds where there is no GPU.
     [[ -s $out/$1.json ]]
 }
@@ -172,6 +193,21 @@ leases() {
     steps_verdict
 }
 
+startups() {
+    rm -f "$benches"
+    step 'machine' machine
+    # More than the largest pool that is opened.
+    step 'touch memory' touch_memory 36864
+    if command -v nvidia-smi >/dev/null; then
+        step 'PyTorch, for comparison' pytorch startup 40
+    else
+        printf '\nNOT RUN: PyTorch: no GPU here\n'
+    fi
+    step 'opening pools' compared startup 100
+    step 'bench: startup' criterion startup 20
+    steps_verdict
+}
+
 all_steps() {
     step 'machine' machine
     step 'touch memory' touch_memory
@@ -196,6 +232,7 @@ benches=$out/benches.txt
 case $backend in
 processors) run=on_processors ;;
 lease) run=leases benches=$out/benches-lease.txt ;;
+startup) run=startups benches=$out/benches-startup.txt ;;
 *) run=all_steps ;;
 esac
 "$run" 2>&1 | tee "$out/log.txt"

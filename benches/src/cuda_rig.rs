@@ -69,6 +69,16 @@ impl CudaRig {
         Ok(rig)
     }
 
+    /// The same device, with a stream of its own.
+    ///
+    /// # Errors
+    /// The driver's reason.
+    pub fn with_own_stream(&self) -> Result<Self, BenchError> {
+        let stream = self.context.new_stream();
+        let stream = stream.map_err(|cause| BenchError::failed("creating a stream", cause))?;
+        Ok(Self { context: Arc::clone(&self.context), stream })
+    }
+
     /// Makes the context current on this thread.
     ///
     /// # Errors

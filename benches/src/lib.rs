@@ -1,6 +1,6 @@
 //! Workloads, rivals and reports that measure pinpool against what people write without it.
 //!
-//! A scenario ([`frames`], [`copy`], [`lease`], [`in_flight`], [`waiting`]) runs its rivals
+//! A scenario ([`frames`], [`copy`], [`lease`], [`in_flight`], [`waiting`], [`startup`]) runs its rivals
 //! interleaved in one process and returns a [`report`], which is the JSON that is committed and the
 //! table that is printed. The command line tool and the Criterion targets run this same code;
 //! [`page`] turns committed results into the performance page.
@@ -10,17 +10,20 @@ pub mod copy;
 pub mod cuda_rig;
 pub mod error;
 pub mod frames;
+pub mod header;
 pub mod in_flight;
 pub mod lease;
 pub mod machine;
 pub mod output;
 pub mod page;
+mod procfs;
 mod pytorch;
 pub mod report;
 pub mod rig;
 pub mod rivals;
 pub mod sink;
 pub mod stamp;
+pub mod startup;
 mod tables;
 pub mod text;
 pub mod timing;

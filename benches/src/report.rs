@@ -8,6 +8,7 @@ use crate::BenchError;
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
 use crate::lease::report::{LEASE_SCENARIO, LeaseReport};
 use crate::machine::Machine;
+use crate::startup::report::{STARTUP, StartupReport};
 use crate::text;
 use crate::waiting::report::{WAITING_SCENARIO, WaitingReport};
 
@@ -159,15 +160,17 @@ pub enum Report {
     Waiting(Box<WaitingReport>),
     /// A result of `bench lease`.
     Lease(Box<LeaseReport>),
+    /// A result of `bench startup`.
+    Startup(Box<StartupReport>),
 }
 
 impl Report {
     /// Why nothing was measured, where nothing was.
     pub fn not_run(&self) -> Option<&str> {
         match self {
-            Self::Frames(_) | Self::Waiting(_) | Self::Lease(_) => None,
+            Self::Frames(_) | Self::Waiting(_) | Self::Lease(_) | Self::Startup(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
-            Self::InFlight(report) => report.not_run.as_deref(),
+            Self::InFlight(report) => report.header.not_run.as_deref(),
         }
     }
 
@@ -175,9 +178,10 @@ impl Report {
     pub fn is_quick(&self) -> bool {
         match self {
             Self::Frames(_) | Self::Copy(_) => false,
-            Self::InFlight(report) => report.quick,
-            Self::Waiting(report) => report.quick,
-            Self::Lease(report) => report.quick,
+            Self::InFlight(report) => report.header.quick,
+            Self::Waiting(report) => report.header.quick,
+            Self::Lease(report) => report.header.quick,
+            Self::Startup(report) => report.header.quick,
         }
     }
 
@@ -197,10 +201,11 @@ impl Report {
             IN_FLIGHT => serde_json::from_str(json).map(Self::InFlight),
             WAITING_SCENARIO => serde_json::from_str(json).map(Self::Waiting),
             LEASE_SCENARIO => serde_json::from_str(json).map(Self::Lease),
+            STARTUP => serde_json::from_str(json).map(Self::Startup),
             other => {
                 return Err(format!(
                     "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\", \"{IN_FLIGHT}\", \
-                     \"{WAITING_SCENARIO}\" or \"{LEASE_SCENARIO}\" expected"
+                     \"{WAITING_SCENARIO}\", \"{LEASE_SCENARIO}\" or \"{STARTUP}\" expected"
                 ));
             }
         };

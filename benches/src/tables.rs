@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::machine::Machine;
+use crate::header::Header;
 use crate::text;
 
 /// A table's title, header and rows.
@@ -11,7 +11,12 @@ pub(crate) type Table = (&'static str, Vec<&'static str>, Vec<Vec<String>>);
 /// A result of that kind.
 pub(crate) trait Tabled {
     /// What is said of the run as a whole.
-    fn run(&self) -> Run<'_>;
+    fn header(&self) -> &Header;
+
+    /// What the reader must know about this run.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 
     /// The tables of all parts.
     fn tables(&self) -> Vec<Table>;
@@ -20,29 +25,21 @@ pub(crate) trait Tabled {
     fn conclusion(&self) -> String;
 }
 
-/// Where a result comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Run<'a> {
-    pub(crate) machine: &'a Machine,
-    pub(crate) command: &'a str,
-    pub(crate) commit: &'a str,
-    pub(crate) method: &'a str,
-    /// Whether every part ran in a small size.
-    pub(crate) quick: bool,
-}
-
 /// The result for people.
 pub(crate) fn to_text(report: &impl Tabled) -> String {
-    let run = report.run();
-    let mut lines = format!("{}\n", run.machine.summary());
-    if run.quick {
+    let header = report.header();
+    let mut lines = format!("{}\n", header.machine.summary());
+    if header.quick {
         lines.push_str("A quick run: it shows that all parts work, its figures mean little.\n");
     }
     for (title, header, rows) in report.tables() {
         // Writing to a `String` cannot fail.
         let _ = write!(lines, "\n{title}\n{}", text::table(&header, &rows));
     }
-    let _ = write!(lines, "\n{}\n{}\n", report.conclusion(), run.method);
+    for note in report.notes() {
+        let _ = write!(lines, "\nNote: {note}");
+    }
+    let _ = write!(lines, "\n{}\n{}\n", report.conclusion(), header.method);
     lines
 }
 

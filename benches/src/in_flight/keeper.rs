@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use pinpool::Pool;
 use pinpool::cudarc::driver::CudaSlice;
 
-use super::procfs::Task;
 use super::report::{FRAMES, FRAMES_AND_WAITER, IDLE, KeeperRow};
 use super::{PATIENCE, Scale, close_pool, open_pool};
 use crate::BenchError;
 use crate::cuda_rig::CudaRig;
+use crate::procfs::Task;
 use crate::timing::rounded;
 
 /// Watches the keeper in every case.

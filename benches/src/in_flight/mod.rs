@@ -4,7 +4,6 @@
 mod gate;
 mod keeper;
 mod pending;
-mod procfs;
 pub mod pytorch;
 mod reclaim;
 pub mod report;
@@ -19,7 +18,7 @@ use pinpool::{BackendChoice, Lease, LockMode, Pool};
 
 use crate::BenchError;
 use crate::cuda_rig::CudaRig;
-use crate::machine::{self, Machine};
+use crate::header::Header;
 use crate::timing::rounded;
 use pytorch::PyTorch;
 use report::{IN_FLIGHT, InFlightRatios, InFlightReport};
@@ -55,13 +54,7 @@ pub fn run(
 ) -> Result<InFlightReport, BenchError> {
     let pytorch = options.check()?;
     let mut report = InFlightReport {
-        scenario: IN_FLIGHT.to_owned(),
-        not_run: None,
-        machine: Machine::describe(),
-        command,
-        commit: machine::commit(),
-        quick: options.quick,
-        method: METHOD.to_owned(),
+        header: Header::here(IN_FLIGHT, command, options.quick, METHOD),
         ratios: InFlightRatios::default(),
         mismatches: None,
         leaks: None,
@@ -72,9 +65,9 @@ pub fn run(
         reclaim: Vec::new(),
         keeper: Vec::new(),
     };
-    let Some(rig) = CudaRig::open_if_any(&mut report.not_run)? else { return Ok(report) };
+    let Some(rig) = CudaRig::open_if_any(&mut report.header.not_run)? else { return Ok(report) };
     if let Some(pytorch) = &pytorch {
-        pytorch.check_device(report.machine.gpu.as_ref().map(|gpu| gpu.name.as_str()))?;
+        pytorch.check_device(report.header.machine.gpu.as_ref().map(|gpu| gpu.name.as_str()))?;
     }
     let scale = if options.quick { Scale::QUICK } else { Scale::FULL };
     progress(0, PARTS);

@@ -4,28 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::pytorch::PyTorch;
 use crate::BenchError;
-use crate::machine::Machine;
+use crate::header::Header;
 use crate::report::to_json;
 use crate::timing::{self, rounded};
 
 /// A result of the scenario `in-flight`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InFlightReport {
-    /// Always [`IN_FLIGHT`].
-    pub scenario: String,
-    /// Why nothing was measured, where nothing was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_run: Option<String>,
-    /// The machine of the run.
-    pub machine: Machine,
-    /// The command that was run.
-    pub command: String,
-    /// The commit that was built.
-    pub commit: String,
-    /// Whether every part ran in a small size, whose figures mean little.
-    pub quick: bool,
-    /// How the figures were made.
-    pub method: String,
+    /// Where it comes from.
+    #[serde(flatten)]
+    pub header: Header,
     /// What the parts come to.
     pub ratios: InFlightRatios,
     /// Copies of the storm that did not arrive as they were sent; `None` where it did not run.

@@ -9,9 +9,10 @@ use pinpool::cudarc::driver::{CudaSlice, CudaStream, CudaViewMut};
 use pinpool::{BackendChoice, LockMode, Pool};
 
 use super::report::Storm;
-use super::{BYTES, PATIENCE, Scale, procfs};
+use super::{BYTES, PATIENCE, Scale};
 use crate::BenchError;
 use crate::cuda_rig::CudaRig;
+use crate::procfs;
 use crate::timing::rounded;
 
 /// Runs it; what went wrong with the copies or the slots is in the result.

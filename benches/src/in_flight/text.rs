@@ -1,13 +1,14 @@
 //! The result of the scenario `in-flight` for people: tables, and what follows from them.
 
 use super::report::{BARE, InFlightReport, PendingRow, Spread};
-use crate::tables::{self, Run, Table, Tabled};
+use crate::header::Header;
+use crate::tables::{self, Table, Tabled};
 use crate::text;
 
 impl InFlightReport {
     /// The result for people.
     pub fn to_text(&self) -> String {
-        if let Some(reason) = &self.not_run {
+        if let Some(reason) = &self.header.not_run {
             return format!(
                 "not run: {reason}\n\
                  This scenario measures what it costs to drop a lease while a copy from it is in \
@@ -21,14 +22,8 @@ impl InFlightReport {
 }
 
 impl Tabled for InFlightReport {
-    fn run(&self) -> Run<'_> {
-        Run {
-            machine: &self.machine,
-            command: &self.command,
-            commit: &self.commit,
-            method: &self.method,
-            quick: self.quick,
-        }
+    fn header(&self) -> &Header {
+        &self.header
     }
 
     fn tables(&self) -> Vec<Table> {

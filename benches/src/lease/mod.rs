@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::BenchError;
 use crate::churn::run::thread_counts;
 use crate::churn::{PINPOOL, SLOTS};
-use crate::machine::{self, Machine};
+use crate::header::Header;
 use crate::stamp::Clock;
 use crate::timing::{Progress, rounded};
 use pytorch::PyTorch;
@@ -50,9 +50,9 @@ pub fn run(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<LeaseReport, BenchError> {
     let pytorch = options.check()?;
-    let machine = Machine::describe();
+    let header = Header::here(LEASE_SCENARIO, command, options.quick, METHOD);
     if let Some(theirs) = &pytorch {
-        theirs.check_device(&machine)?;
+        theirs.check_device(&header.machine)?;
     }
     let scale = if options.quick { Scale::QUICK } else { Scale::FULL };
     let mut progress = Progress::new((PARTS * scale.rounds) as u64, progress);
@@ -71,12 +71,7 @@ pub fn run(
     let p9999_ns = tail.iter().find(|row| row.source == PINPOOL).map_or(0.0, |row| row.p9999_ns);
     let no_pytorch = pytorch.is_none().then(|| NO_PYTORCH.to_owned());
     Ok(LeaseReport {
-        scenario: LEASE_SCENARIO.to_owned(),
-        machine,
-        command,
-        commit: machine::commit(),
-        quick: options.quick,
-        method: METHOD.to_owned(),
+        header,
         rounds: scale.rounds as u64,
         slots: SLOTS as u64,
         ns_one_thread: one,

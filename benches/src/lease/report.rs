@@ -4,25 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::pytorch::PyTorch;
 use crate::BenchError;
-use crate::machine::Machine;
+use crate::header::Header;
 use crate::report::to_json;
 use crate::timing::Range;
 
 /// A result of the scenario `lease`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeaseReport {
-    /// Always [`LEASE_SCENARIO`].
-    pub scenario: String,
-    /// The machine of the run.
-    pub machine: Machine,
-    /// The command that was run.
-    pub command: String,
-    /// The commit that was built.
-    pub commit: String,
-    /// Whether every part ran in a small size, whose figures mean little.
-    pub quick: bool,
-    /// How the figures were made.
-    pub method: String,
+    /// Where it comes from.
+    #[serde(flatten)]
+    pub header: Header,
     /// Interleaved rounds of each part.
     pub rounds: u64,
     /// Slots of the pool that the main figures are of.

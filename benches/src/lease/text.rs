@@ -2,7 +2,8 @@
 
 use super::report::{LeaseRatios, LeaseReport, RateRow};
 use crate::churn::{INTEGERS, MESSAGES, PINPOOL};
-use crate::tables::{self, Run, Table, Tabled};
+use crate::header::Header;
+use crate::tables::{self, Table, Tabled};
 use crate::text;
 
 impl LeaseReport {
@@ -13,14 +14,8 @@ impl LeaseReport {
 }
 
 impl Tabled for LeaseReport {
-    fn run(&self) -> Run<'_> {
-        Run {
-            machine: &self.machine,
-            command: &self.command,
-            commit: &self.commit,
-            method: &self.method,
-            quick: self.quick,
-        }
+    fn header(&self) -> &Header {
+        &self.header
     }
 
     fn tables(&self) -> Vec<Table> {

@@ -20,7 +20,11 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::InFlight(report) => Some(row(report)),
-            Report::Frames(_) | Report::Copy(_) | Report::Waiting(_) | Report::Lease(_) => None,
+            Report::Frames(_)
+            | Report::Copy(_)
+            | Report::Waiting(_)
+            | Report::Lease(_)
+            | Report::Startup(_) => None,
         })
         .collect();
     text::markdown_section(&header, &rows)
@@ -30,7 +34,7 @@ fn row(report: &InFlightReport) -> Vec<String> {
     let ratio = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), text::ratio);
     let count = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
     vec![
-        hardware(&report.machine),
+        hardware(&report.header.machine),
         ratio(report.ratios.ours_over_pytorch),
         ratio(report.ratios.p99_512_over_8),
         count(report.storm.as_ref().map(|storm| storm.rounds)),
@@ -42,24 +46,18 @@ fn row(report: &InFlightReport) -> Vec<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::header::tests::header;
     use crate::in_flight::pytorch;
     use crate::in_flight::report::{
         IDLE, IN_FLIGHT, InFlightRatios, KeeperRow, PendingRow, ReclaimRow, ReclaimTimes, RoundRow,
         STREAM, Spread, Storm,
     };
-    use crate::page::render;
     use crate::tables::to_markdown;
 
     pub(crate) fn report() -> InFlightReport {
         let spread = |median| Spread { median, p90: median + 1.0, p99: median + 2.0 };
         InFlightReport {
-            scenario: IN_FLIGHT.into(),
-            not_run: None,
-            machine: render::tests::machine(true),
-            command: "pinpool bench in-flight".into(),
-            commit: "0123456789ab".into(),
-            quick: false,
-            method: "the method".into(),
+            header: header(IN_FLIGHT, true),
             ratios: InFlightRatios {
                 ours_over_pytorch: Some(0.456),
                 p99_512_over_8: Some(1.234),

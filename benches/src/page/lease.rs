@@ -23,11 +23,15 @@ fn table(results: &[Committed], columns: &[Column]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Lease(report) => Some(report),
-            Report::Frames(_) | Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) => None,
+            Report::Frames(_)
+            | Report::Copy(_)
+            | Report::InFlight(_)
+            | Report::Waiting(_)
+            | Report::Startup(_) => None,
         })
         .map(|report| {
             let cells = columns.iter().map(|(_, cell)| cell(report));
-            std::iter::once(hardware(&report.machine)).chain(cells).collect()
+            std::iter::once(hardware(&report.header.machine)).chain(cells).collect()
         })
         .collect();
     text::markdown_section(&header, &rows)
@@ -83,12 +87,12 @@ const README_COLUMNS: [Column; 6] =
 pub(super) mod tests {
     use super::*;
     use crate::churn::{INTEGERS, MESSAGES, MUTEX_VEC, PINPOOL};
+    use crate::header::tests::header;
     use crate::lease::pytorch;
     use crate::lease::ratios::tests::tail_row;
     use crate::lease::report::{
         GrowthRow, HALF_OUT, LEASE_AND_DROP, LEASE_SCENARIO, LeaseRatios, PINPOOL_MANY, RateRow,
     };
-    use crate::page::render;
     use crate::tables::to_markdown;
     use crate::timing::Range;
 
@@ -131,12 +135,7 @@ pub(super) mod tests {
         let tail = vec![tail_row(PINPOOL, 75.0), tail_row(PINPOOL_MANY, 150.0)];
         let pytorch = pytorch::tests::figures();
         LeaseReport {
-            scenario: LEASE_SCENARIO.into(),
-            machine: render::tests::machine(true),
-            command: "pinpool bench lease".into(),
-            commit: "0123456789ab".into(),
-            quick: false,
-            method: "the method".into(),
+            header: header(LEASE_SCENARIO, true),
             rounds: 7,
             slots: 64,
             ns_one_thread: 10.0,

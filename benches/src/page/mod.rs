@@ -4,6 +4,7 @@ mod in_flight;
 mod instructions;
 mod lease;
 mod render;
+mod startup;
 mod waiting;
 
 use std::fs;
@@ -211,7 +212,8 @@ mod tests {
         let root = repository();
         let path = root.path().join("results/host/lease.json");
         let put = |quick| {
-            let report = crate::lease::report::LeaseReport { quick, ..lease::tests::report() };
+            let mut report = lease::tests::report();
+            report.header.quick = quick;
             fs::write(&path, report.to_json().unwrap()).unwrap();
         };
         put(false);

@@ -3,10 +3,11 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed, in_flight, lease, waiting};
+use super::{COMMAND, Committed, in_flight, lease, startup, waiting};
+use crate::header::Header;
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
-use crate::tables::{self, Run, Tabled};
+use crate::tables::{self, Tabled};
 use crate::text;
 
 /// The whole of `docs/performance.md`.
@@ -21,6 +22,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
     page.push_str(&frames_ratios(results));
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
+    page.push_str(&startup::ratios(results));
     page.push_str(&lease::ratios(results));
     page.push_str(&in_flight::ratios(results));
     page.push_str(&waiting::ratios(results));
@@ -55,7 +57,11 @@ fn frames_ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Frames(report) => Some(report),
-            Report::Copy(_) | Report::InFlight(_) | Report::Waiting(_) | Report::Lease(_) => None,
+            Report::Copy(_)
+            | Report::InFlight(_)
+            | Report::Waiting(_)
+            | Report::Lease(_)
+            | Report::Startup(_) => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -80,7 +86,11 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
     ];
     let reports = results.iter().filter_map(|committed| match &committed.report {
         Report::Copy(report) => Some(report),
-        Report::Frames(_) | Report::InFlight(_) | Report::Waiting(_) | Report::Lease(_) => None,
+        Report::Frames(_)
+        | Report::InFlight(_)
+        | Report::Waiting(_)
+        | Report::Lease(_)
+        | Report::Startup(_) => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -122,6 +132,7 @@ fn figures(committed: &Committed) -> String {
         Report::InFlight(report) => tabled(report.as_ref()),
         Report::Waiting(report) => tabled(report.as_ref()),
         Report::Lease(report) => tabled(report.as_ref()),
+        Report::Startup(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.
@@ -136,8 +147,8 @@ fn figures(committed: &Committed) -> String {
 
 /// What [`figures`] says of a result of several tables.
 fn tabled(report: &dyn Tabled) -> (String, &Machine, &str, &str, &str, &[String]) {
-    let Run { machine, command, commit, method, .. } = report.run();
-    (tables::to_markdown(report), machine, command, commit, method, &[])
+    let Header { machine, command, commit, method, .. } = report.header();
+    (tables::to_markdown(report), machine, command, commit, method, report.notes())
 }
 
 fn frames_figures(report: &FramesReport) -> String {
@@ -188,25 +199,8 @@ const README_COPY_BYTES_MIN: u64 = 4_000_000;
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::machine::{Gpu, Memlock};
+    use crate::header::tests::machine;
     use crate::report::{CopyRatio, CopyRow, FrameInfo, FramesRatios, FramesRow};
-
-    pub(crate) fn machine(gpu: bool) -> Machine {
-        Machine {
-            cpu: "Some CPU".into(),
-            cores: 16,
-            memory_bytes: 128 << 30,
-            kernel: "Linux 6.18".into(),
-            gpu: gpu.then(|| Gpu {
-                name: "NVIDIA H200".into(),
-                driver: "580.1".into(),
-                cuda: "13.0".into(),
-                memory_bytes: 139 << 30,
-            }),
-            memlock: Memlock { soft_bytes: None, hard_bytes: None, cap_ipc_lock: false },
-            transparent_huge_pages: "madvise".into(),
-        }
-    }
 
     pub(crate) fn frames(backend: &str, over_pinned: f64) -> FramesReport {
         let row = |name: &str, fps| FramesRow {
@@ -347,6 +341,19 @@ pub(super) mod tests {
         assert_eq!(text.matches("| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) |").count(), 2);
         assert!(text.contains("### `results/h200/lease.json`\n"), "{text}");
         assert!(text.contains("`pinpool bench lease` at commit 0123456789ab"), "{text}");
+    }
+
+    #[test]
+    fn opening_pools_has_a_section_only_where_there_is_a_result() {
+        let mut results = results();
+        assert!(!performance(&results).contains("opening a pool"));
+        let report = Report::Startup(Box::new(startup::tests::report()));
+        results.push(Committed { path: "results/h200/startup.json".into(), report });
+        let page = performance(&results);
+        assert!(page.contains("| 8 GiB, NVIDIA H200 | 20.0 | 7.50x |"), "{page}");
+        assert!(page.contains("### `results/h200/startup.json`\n"), "{page}");
+        assert!(page.contains("`pinpool bench startup` at commit 0123456789ab"), "{page}");
+        assert!(page.contains("- Note: a note\n"), "{page}");
     }
 
     #[test]

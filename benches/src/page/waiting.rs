@@ -20,7 +20,11 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Waiting(report) => Some(row(report)),
-            Report::Frames(_) | Report::Copy(_) | Report::InFlight(_) | Report::Lease(_) => None,
+            Report::Frames(_)
+            | Report::Copy(_)
+            | Report::InFlight(_)
+            | Report::Lease(_)
+            | Report::Startup(_) => None,
         })
         .collect();
     text::markdown_section(&header, &rows)
@@ -29,7 +33,7 @@ pub(super) fn ratios(results: &[Committed]) -> String {
 fn row(report: &WaitingReport) -> Vec<String> {
     let ratios = &report.ratios;
     vec![
-        hardware(&report.machine),
+        hardware(&report.header.machine),
         text::ratio(ratios.tail_tasks.median),
         text::ratio(ratios.tail_threads.median),
         text::ratio(ratios.waiting_over_free_tasks.median),
@@ -41,7 +45,7 @@ fn row(report: &WaitingReport) -> Vec<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::page::render;
+    use crate::header::tests::header;
     use crate::tables::to_markdown;
     use crate::timing::Range;
     use crate::waiting::report::{
@@ -70,12 +74,7 @@ pub(super) mod tests {
             lost: 0,
         };
         WaitingReport {
-            scenario: WAITING_SCENARIO.into(),
-            machine: render::tests::machine(false),
-            command: "pinpool bench waiting".into(),
-            commit: "0123456789ab".into(),
-            quick: false,
-            method: "the method".into(),
+            header: header(WAITING_SCENARIO, false),
             rounds: 5,
             counted_seconds: 5.0,
             executor_threads: 2,

@@ -30,8 +30,8 @@ impl BufferSource for PinnedCuda {
         DriverPages::new(&self.context, self.bytes)
     }
 
-    fn release(&mut self, mut buffer: DriverPages) -> Result<(), BenchError> {
-        buffer.free().map_err(|cause| BenchError::failed("cuMemFreeHost", cause))
+    fn release(&mut self, buffer: DriverPages) -> Result<(), BenchError> {
+        buffer.release()
     }
 }
 
@@ -66,6 +66,14 @@ impl DriverPages {
         // SAFETY: the allocation is `bytes` long, owned by this value and borrowed mutably through
         // it; the pages that the driver gives out are initialised.
         unsafe { slice::from_raw_parts_mut(address.as_ptr(), self.bytes) }
+    }
+
+    /// Gives it back to the driver, whose context is current on this thread.
+    ///
+    /// # Errors
+    /// The driver's reason.
+    pub fn release(mut self) -> Result<(), BenchError> {
+        self.free().map_err(|cause| BenchError::failed("cuMemFreeHost", cause))
     }
 
     fn free(&mut self) -> Result<(), DriverError> {

@@ -12,7 +12,7 @@ mod text;
 use std::time::Duration;
 
 use crate::BenchError;
-use crate::machine::{self, Machine};
+use crate::header::Header;
 use crate::timing::Progress;
 use report::{WAITING_SCENARIO, WaitingRatios, WaitingReport};
 
@@ -59,12 +59,7 @@ pub fn run(
     let lost = tasks.iter().chain(&threads).map(|row| row.lost).sum::<u64>()
         + short.iter().map(|row| row.lost).sum::<u64>();
     Ok(WaitingReport {
-        scenario: WAITING_SCENARIO.to_owned(),
-        machine: Machine::describe(),
-        command,
-        commit: machine::commit(),
-        quick: options.quick,
-        method: METHOD.to_owned(),
+        header: Header::here(WAITING_SCENARIO, command, options.quick, METHOD),
         rounds: scale.rounds as u64,
         counted_seconds: scale.counted.as_secs_f64() * scale.rounds as f64,
         executor_threads: load::workers() as u64,

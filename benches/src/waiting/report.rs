@@ -3,25 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
-use crate::machine::Machine;
+use crate::header::Header;
 use crate::report::to_json;
 use crate::timing::Range;
 
 /// A result of the scenario `waiting`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitingReport {
-    /// Always [`WAITING_SCENARIO`].
-    pub scenario: String,
-    /// The machine of the run.
-    pub machine: Machine,
-    /// The command that was run.
-    pub command: String,
-    /// The commit that was built.
-    pub commit: String,
-    /// Whether every part ran in a small size, whose figures mean little.
-    pub quick: bool,
-    /// How the figures were made.
-    pub method: String,
+    /// Where it comes from.
+    #[serde(flatten)]
+    pub header: Header,
     /// Interleaved rounds of tasks, and of threads.
     pub rounds: u64,
     /// What each case of these was counted for, over all rounds.

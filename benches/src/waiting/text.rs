@@ -1,7 +1,8 @@
 //! The result of the scenario `waiting` for people: tables, and what follows from them.
 
 use super::report::{FREE, LoadRow, WaitingReport};
-use crate::tables::{self, Run, Table, Tabled};
+use crate::header::Header;
+use crate::tables::{self, Table, Tabled};
 use crate::text;
 use crate::timing::Range;
 
@@ -13,14 +14,8 @@ impl WaitingReport {
 }
 
 impl Tabled for WaitingReport {
-    fn run(&self) -> Run<'_> {
-        Run {
-            machine: &self.machine,
-            command: &self.command,
-            commit: &self.commit,
-            method: &self.method,
-            quick: self.quick,
-        }
+    fn header(&self) -> &Header {
+        &self.header
     }
 
     fn tables(&self) -> Vec<Table> {

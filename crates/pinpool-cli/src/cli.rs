@@ -70,7 +70,15 @@ pub(crate) enum Scenario {
     InFlight(InFlightArgs),
     /// Far more takers than slots: how long who waits, what the line costs, what giving up does
     Waiting(WaitingArgs),
+    /// Opening pools: time by step, beside other ways to pinned memory, and who is held up by it
+    Startup(StartupArgs),
+    /// The process that `startup` starts beside itself
+    #[command(name = NEIGHBOUR, hide = true)]
+    StartupNeighbour,
 }
+
+/// The name of the command that only this program gives itself.
+pub(crate) const NEIGHBOUR: &str = "startup-neighbour";
 
 #[derive(Debug, Args)]
 pub(crate) struct FramesArgs {
@@ -138,6 +146,25 @@ pub(crate) struct WaitingArgs {
     /// How long to count each case of tasks and of threads
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) seconds: u64,
+    /// Run every part in a small size, whose figures mean little
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StartupArgs {
+    /// Open this size instead of 1 GiB and 8 GiB; may be given several times
+    #[arg(long = "size", value_name = "BYTES")]
+    pub(crate) sizes: Vec<usize>,
+    /// Pin this much while others are watched, instead of 32 GiB
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) neighbour_size: Option<usize>,
+    /// Compare with the figures of PyTorch that scripts/pytorch/startup.py wrote to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pytorch: Option<PathBuf>,
     /// Run every part in a small size, whose figures mean little
     #[arg(long)]
     pub(crate) quick: bool,

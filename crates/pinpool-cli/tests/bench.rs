@@ -123,6 +123,11 @@ fn requests_that_make_no_sense_are_refused() {
     frames("--jsno", "x", &["--jsno", "--json"]);
     assert_refused(&run(&["bench", "copy", "--size", "0"]), &["--size 0"]);
     assert_refused(&run(&["bench", "copy", "--size", "9999999999999"]), &["--size"]);
+    for option in ["--size", "--neighbour-size"] {
+        for wrong in ["0", "1048577", "9999999999999"] {
+            assert_refused(&run(&["bench", "startup", option, wrong]), &[option, wrong]);
+        }
+    }
     assert_refused(&run(&["bench", "dance"]), &["dance"]);
 }
 
@@ -146,6 +151,7 @@ fn a_result_that_cannot_be_written_is_refused_before_the_run() {
         assert_refused(&run(&["bench", "copy", "--json", path]), &["cannot write"]);
         assert_refused(&run(&["bench", "in-flight", "--json", path]), &["cannot write"]);
         assert_refused(&run(&["bench", "lease", "--json", path]), &["cannot write"]);
+        assert_refused(&run(&["bench", "startup", "--json", path]), &["cannot write"]);
     }
     assert!(started.elapsed().as_secs() < 30);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -168,16 +174,21 @@ fn cuda_without_a_device_is_refused_and_auto_falls_back() {
     assert!(json["notes"].to_string().contains("no CUDA device"), "{json:#}");
 }
 
-#[test]
-fn a_small_memory_lock_limit_leaves_every_source_unlocked_and_says_so() {
-    let pinpool = env!("CARGO_BIN_EXE_pinpool");
-    let limited = ["prlimit", "--memlock=16384:16384", pinpool];
+/// Runs the command where so many bytes may be locked, and no device is seen.
+fn limited(bytes: u64, arguments: &[&str]) -> Ran {
+    let limit = format!("--memlock={bytes}:{bytes}");
     // Root's capability would lift the limit.
     let unprivileged = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
     let root = pinpool_bench::machine::memlock().cap_ipc_lock;
-    let words = [if root { &unprivileged[..] } else { &[] }, &limited, &TINY, &["--json", "-"]];
-    let words = words.concat();
-    let ran: Ran = Command::new(words[0]).args(&words[1..]).output().unwrap().into();
+    let limited = ["prlimit", &limit, env!("CARGO_BIN_EXE_pinpool")];
+    let words = [if root { &unprivileged[..] } else { &[] }, &limited, arguments].concat();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into()
+}
+
+#[test]
+fn a_small_memory_lock_limit_leaves_every_source_unlocked_and_says_so() {
+    let ran = limited(16384, &[&TINY[..], &["--json", "-"]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let json = assert_frames_json(&ran.stdout);
     assert_eq!(json["locked"], false, "{json:#}");
@@ -319,6 +330,90 @@ fn lease_refuses_figures_that_do_not_compare_before_it_measures() {
     // Whatever is measured without a GPU was not measured where PyTorch was.
     figures("{\"threads\": 1, \"mops\": 5.0, \"ns\": 200.0}");
     refused(&["some GPU", "this machine has no GPU", "one machine"]);
+}
+
+#[test]
+fn startup_opens_in_every_way_and_leaves_nothing_behind() {
+    let mut command = pinpool(&["bench", "startup", "--quick", "--json", "-"]);
+    let ran: Ran = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&json["scenario"], &json["quick"]), (&"startup".into(), &true.into()), "{json:#}");
+    assert_eq!((&json["backend"], &json["left"]["locked_bytes"]), (&"host".into(), &0.into()));
+    let sizes: Vec<u64> = sizes_of(&json);
+    let ways = [
+        "pool",
+        "pool, 1 prefault thread",
+        "pool, no pauses",
+        "pool, no huge pages",
+        "no pool",
+        "untouched memory",
+    ];
+    let opens = json["opens"].as_array().unwrap();
+    assert_eq!(opens.len(), ways.len() * sizes.len(), "{json:#}");
+    for (row, (size, way)) in opens.iter().zip(product(&sizes, &ways)) {
+        assert_eq!((&row["bytes"], &row["strategy"]), (&size.into(), &way.into()), "{row:#}");
+        assert_eq!(row["rounds"].as_array().map(Vec::len), Some(2), "{row:#}");
+        for key in ["ms", "close_ms"] {
+            assert!(row[key]["median"].as_f64().unwrap() > 0.0, "{key}: {row:#}");
+        }
+        let phases = row["phases"].as_array().unwrap();
+        assert_eq!(phases.len(), 4, "{row:#}");
+        let steps: f64 = phases[..3].iter().map(shortest).sum();
+        assert!(steps > 0.0 && steps <= row["ms"]["high"].as_f64().unwrap() + 0.01, "{row:#}");
+    }
+    for size in json["sizes"].as_array().unwrap() {
+        assert!(size["open_over_bare"].as_f64().unwrap() > 0.0, "{json:#}");
+        assert!(size["speedup_over_hostalloc"].is_null(), "{json:#}");
+    }
+    let cases = ["nothing", "pool", "pool, no pauses", "no pool"];
+    let neighbours = json["neighbours"].as_array().unwrap();
+    assert_eq!(neighbours.len(), cases.len(), "{json:#}");
+    for (row, case) in neighbours.iter().zip(cases) {
+        assert_eq!(row["case"], case, "{row:#}");
+        assert!(row["own"]["longest_ms"].as_f64().unwrap() > 0.0, "{row:#}");
+        assert!(row["process"].is_null(), "{row:#}");
+    }
+    // What has no meaning without a device is not made up.
+    let ratios = json["ratios"].as_object().unwrap();
+    assert!(ratios.len() >= 12 && ratios.values().all(Value::is_null), "{json:#}");
+    for words in ["NOT WATCHED: ", "PyTorch NOT RUN: ", "A quick run", "Note: no CUDA device"] {
+        assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+}
+
+/// 64 and 256 MiB, or what a limit leaves of them, which a note must say.
+fn sizes_of(json: &Value) -> Vec<u64> {
+    let sizes: Vec<u64> = json["sizes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|size| size["bytes"].as_u64().unwrap())
+        .collect();
+    assert!(sizes == [64 << 20, 256 << 20] || json["notes"].to_string().contains("do not fit"));
+    sizes
+}
+
+fn product<'a>(sizes: &'a [u64], ways: &'a [&str]) -> impl Iterator<Item = (u64, &'a str)> {
+    sizes.iter().flat_map(|&size| ways.iter().map(move |&way| (size, way)))
+}
+
+/// The shortest time of a step, in milliseconds: together they are no longer than the longest opening.
+fn shortest(phase: &Value) -> f64 {
+    phase["ms"]["low"].as_f64().unwrap()
+}
+
+#[test]
+fn startup_fits_what_it_opens_into_a_memory_lock_limit() {
+    let ran = limited(5_000_000, &["bench", "startup", "--quick", "--json", "-"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["sizes"].as_array().map(Vec::len), Some(1), "{json:#}");
+    assert_eq!(json["sizes"][0]["bytes"], 4 << 20, "{json:#}");
+    assert!(
+        ran.stderr.contains("64 MiB do not fit, 4 MiB do: RLIMIT_MEMLOCK is 5.0 MB"),
+        "{ran:?}"
+    );
 }
 
 #[test]

@@ -105,6 +105,59 @@ fn in_flight_runs_every_part_and_loses_nothing() {
     assert!(ran.stderr.contains("PyTorch 2.11.0"), "{ran:?}");
 }
 
+#[test]
+fn startup_opens_in_every_way_and_watches_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pytorch.json");
+    // Figures as scripts/pytorch writes them, of the device that this run will name.
+    let row = |mode: &str, ms: f64| {
+        serde_json::json!({
+            "mode": mode, "settings": "", "bytes": 64 << 20, "empty_ms": [ms],
+            "pin_memory_ms": [ms], "mapping": "rw-p",
+        })
+    };
+    let pytorch = serde_json::json!({
+        "pytorch_version": "2.11.0", "device": software_device(),
+        "rows": [row("default", 1e6), row("register16", 1e5)],
+    });
+    fs::write(&path, pytorch.to_string()).unwrap();
+    let sizes = ["--size", "67108864", "--neighbour-size", "33554432"];
+    let file = ["--json", "-", "--pytorch", path.to_str().unwrap()];
+    let ran =
+        run_on_software_driver(&[&["bench", "startup", "--quick"], &sizes[..], &file].concat());
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&json["backend"], &json["notes"]), (&"cuda".into(), &serde_json::json!([])));
+    let opens = json["opens"].as_array().unwrap();
+    assert_eq!(opens.len(), 7, "{json:#}");
+    assert_eq!(opens[5]["strategy"], "cuMemHostAlloc", "{json:#}");
+    let size = &json["sizes"][0];
+    // That driver registers and allocates in no time.
+    for key in ["open_over_bare", "speedup_over_hostalloc", "speedup_over_untouched"] {
+        assert!(size[key].as_f64().is_some(), "{key}: {json:#}");
+    }
+    for key in ["speedup_over_pytorch", "speedup_over_pytorch16"] {
+        assert!(size[key].as_f64().unwrap() > 1.0, "{key}: {json:#}");
+    }
+    let ratios = &json["ratios"];
+    for key in ["neighbour_process_stall_ms", "neighbour_process_stall_hostalloc_ms"]
+        .into_iter()
+        .chain(["neighbour_process_idle_ms", "own_copy_idle_ms"])
+        .chain(["own_copy_stall_ms", "own_copy_stall_hostalloc_ms"])
+    {
+        assert!(ratios[key].as_f64().unwrap() > 0.0, "{key}: {json:#}");
+    }
+    // Eight gigabytes were not measured.
+    assert!(ratios["speedup_over_hostalloc_8g"].is_null(), "{json:#}");
+    let neighbours = json["neighbours"].as_array().unwrap();
+    assert_eq!(neighbours.len(), 5, "{json:#}");
+    for row in neighbours {
+        assert!(row["process"]["count"].as_u64().unwrap() > 0, "{row:#}");
+        assert_eq!(row["process_closing"].is_null(), row["case"] == "nothing", "{row:#}");
+    }
+    assert!(ran.stderr.contains("another process's calls take"), "{ran:?}");
+    assert!(ran.stderr.contains("PyTorch 2.11.0 takes"), "{ran:?}");
+}
+
 /// The name of the software driver's device.
 fn software_device() -> Value {
     let ran = run_on_software_driver(&["bench", "copy", "--size", "4096", "--json", "-"]);

@@ -31,12 +31,12 @@ pub(crate) fn choose(config: &PoolConfig) -> Result<Chosen, Error> {
             host(config, "lock is off, so nothing is registered with a GPU".into())
         }
         BackendChoice::Cuda => {
-            let pages = cuda::open(config.device).map_err(unavailable)?;
-            cuda::chosen(pages, config, "configured".into())
+            let found = cuda::open(config).map_err(unavailable)?;
+            cuda::chosen(found, config, "configured".into())
         }
-        BackendChoice::Auto => match cuda::open(config.device) {
-            Ok(pages) => {
-                cuda::chosen(pages, config, format!("CUDA device {} found", config.device))
+        BackendChoice::Auto => match cuda::open(config) {
+            Ok(found) => {
+                cuda::chosen(found, config, format!("CUDA device {} found", config.device))
             }
             Err(reason) => host(config, format!("no CUDA: {reason}")),
         },
@@ -50,7 +50,7 @@ fn host(config: &PoolConfig, reason: String) -> Result<Chosen, Error> {
 }
 
 /// How slabs are mapped for devices at these PCI addresses, and what of it cannot be had.
-fn mapped(config: &PoolConfig, devices: &[&str]) -> Result<(MapOptions, Vec<String>), Error> {
+fn mapped(config: &PoolConfig, devices: &[String]) -> Result<(MapOptions, Vec<String>), Error> {
     let wanted = numa::placement(config.numa, devices, Path::new("/sys"))
         .map_err(|present| no_such_node(config, &present))?;
     // Once for the pool, so that it is said once.
@@ -87,18 +87,26 @@ mod cuda {
     use super::{Arc, Chosen, Error, PoolConfig, mapped};
     use crate::cuda::CudaPages;
 
-    pub(super) fn open(device: u32) -> Result<CudaPages, String> {
-        CudaPages::open(device)
+    /// The memory, and where on the PCI bus the devices are that use it.
+    pub(super) struct Found {
+        pages: CudaPages,
+        addresses: Vec<String>,
+    }
+
+    pub(super) fn open(config: &PoolConfig) -> Result<Found, String> {
+        let pages = CudaPages::open(config.device)?;
+        let devices = [&[config.device][..], &config.other_devices].concat();
+        let addresses = pages.pci_addresses(&devices)?;
+        Ok(Found { pages, addresses })
     }
 
     pub(super) fn chosen(
-        pages: CudaPages,
+        found: Found,
         config: &PoolConfig,
         reason: String,
     ) -> Result<Chosen, Error> {
-        let devices: Vec<_> = pages.pci_address().into_iter().collect();
-        let (options, notes) = mapped(config, &devices)?;
-        Ok(Chosen { memory: Arc::new(pages.mapped(options)), reason, notes })
+        let (options, notes) = mapped(config, &found.addresses)?;
+        Ok(Chosen { memory: Arc::new(found.pages.mapped(options)), reason, notes })
     }
 }
 
@@ -107,13 +115,13 @@ mod cuda {
     use super::{Chosen, Error, PoolConfig};
 
     /// There is none.
-    pub(super) enum Never {}
+    pub(super) enum Found {}
 
-    pub(super) fn open(_: u32) -> Result<Never, String> {
+    pub(super) fn open(_: &PoolConfig) -> Result<Found, String> {
         Err("pinpool was built without its `cuda` feature".into())
     }
 
-    pub(super) fn chosen(pages: Never, _: &PoolConfig, _: String) -> Result<Chosen, Error> {
-        match pages {}
+    pub(super) fn chosen(found: Found, _: &PoolConfig, _: String) -> Result<Chosen, Error> {
+        match found {}
     }
 }

@@ -122,7 +122,14 @@ impl PoolBuilder {
 
     /// The CUDA device by number.
     pub fn device(mut self, device: u32) -> Self {
-        self.layer.device = Some(device);
+        self.layer.device = Some(vec![device]);
+        self
+    }
+
+    /// As [`Self::device`] for the first, and the other devices that use the memory: it lies near all of
+    /// them.
+    pub fn devices(mut self, first: u32, others: impl IntoIterator<Item = u32>) -> Self {
+        self.layer.device = Some([first].into_iter().chain(others).collect());
         self
     }
 

@@ -56,9 +56,8 @@ pub enum Error {
 
     /// Huge pages are required and could not be had. Everything was rolled back.
     #[error(
-        "class '{class}': {source}; {}set /sys/kernel/mm/transparent_hugepage/enabled to madvise (it \
-         is '{transparent}'), or set huge_pages = \"try\" in [pool]",
-        Reserve { needed: *.needed, free: *.free, page_bytes: *.page_bytes }
+        "class '{class}': {source}; {}{}, or set huge_pages = \"try\" in [pool]",
+        Reserve { needed: *.needed, free: *.free, page_bytes: *.page_bytes }, Transparent(.transparent)
     )]
     HugePages {
         /// The class whose slab was being made.
@@ -680,6 +679,25 @@ impl fmt::Display for Reserve {
             "reserve {needed} huge pages of {page_bytes} bytes ({free} are free) with `sysctl \
              vm.nr_hugepages`, which need fork = \"deny\", no debug_checks and Linux 5.14; or "
         )
+    }
+}
+
+/// What to do for transparent huge pages, by who gets them now.
+struct Transparent<'a>(&'a str);
+
+impl fmt::Display for Transparent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+        match self.0 {
+            "" => f.write_str("use a kernel that has transparent ones"),
+            "always" | "madvise" => write!(
+                f,
+                "free or compact memory (`sysctl vm.compact_memory=1`): {ENABLED} is '{}', but too few \
+                 transparent ones were given",
+                self.0
+            ),
+            mode => write!(f, "set {ENABLED} to madvise, it is '{mode}'"),
+        }
     }
 }
 

@@ -84,8 +84,7 @@ impl Slab {
         let failure =
             |offset| move |error| SlabFailure { error, pinned: shared.budget.used(), offset };
         let SlabSize { bytes, chunk_bytes } = size;
-        let backed =
-            obtain::obtain(bytes, pin, threads, course, shared, times).map_err(failure(0))?;
+        let backed = obtain::obtain(bytes, threads, course, shared, times).map_err(failure(0))?;
         let usable = backed.cut.as_ref().map_or(bytes, |(_, done)| bytes.min(*done));
         let mut slab = Self {
             region: Region { start: backed.region.start, bytes },

@@ -18,7 +18,7 @@ mod support;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pinpool::{BackendChoice, HugePages, LockMode, PageTier, Pool, PoolBuilder, SlabReport};
+use pinpool::{BackendChoice, HugePages, LockMode, Pool, PoolBuilder, SlabReport};
 use pinpool_testkit::proc;
 
 /// Of 53.75 huge pages of 2 MiB.
@@ -148,8 +148,9 @@ fn the_first_write_to_every_page_faults_nowhere() {
                 let first = lease.as_ptr().cast_mut();
                 let before = faults();
                 for offset in (0..ODD).step_by(4096) {
-                    // SAFETY: the lease is ours alone, and as long.
-                    unsafe { first.add(offset).write_volatile(1) };
+                    let page = first.wrapping_add(offset);
+                    // SAFETY: the lease is ours alone, and longer than the offset.
+                    unsafe { page.write_volatile(1) };
                 }
                 assert_eq!(faults() - before, 0, "huge_pages {huge}, lock {lock}");
             }

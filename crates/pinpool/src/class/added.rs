@@ -260,8 +260,12 @@ impl ClassRef {
         let bay = &class.added.bays[number];
         let size = SlabSize { bytes: grow.slab_bytes, chunk_bytes: grow.chunk_bytes };
         let mut times = StartupTimes::default();
-        let (pins, course) = (class.pins && class.locked, Course::paced(class.pause));
-        let slab = Slab::open(size, pins, class.threads, &course, &class.shared, &mut times)
+        let (pins, shared) = (class.pins && class.locked, &class.shared);
+        let course = Course::paced(class.pause);
+        let entered = shared.admission.enter(grow.slab_bytes as u64, pins);
+        let slab = entered
+            .map_err(|error| SlabFailure { error, pinned: shared.budget.used(), offset: 0 })
+            .and_then(|()| Slab::open(size, pins, class.threads, &course, shared, &mut times))
             .and_then(|(slab, _)| slab.locked_as(class.locked))
             .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
         (0..grow.by as usize).for_each(|place| {

@@ -13,7 +13,8 @@ use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layer {
     pub(crate) backend: Option<BackendChoice>,
-    pub(crate) device: Option<u32>,
+    /// The device whose context is used, and then the others.
+    pub(crate) device: Option<Vec<u32>>,
     pub(crate) max_pinned: Option<u64>,
     pub(crate) lock: Option<LockMode>,
     pub(crate) huge_pages: Option<HugePages>,
@@ -95,10 +96,10 @@ impl Layer {
     pub(super) fn set(&mut self, key: &str, raw: Raw<'_>) -> Result<(), BadValue> {
         match key {
             "backend" => self.backend = Some(value::backend(raw)?),
-            "device" => {
-                let device = value::number(raw, 0, i32::MAX as u64)?;
-                self.device = u32::try_from(device).ok();
-            }
+            "device" => match raw {
+                Raw::Text(text) => self.set_devices(text.split(',').map(Raw::Text))?,
+                raw => self.set_devices([raw].into_iter())?,
+            },
             "max_pinned" => self.max_pinned = Some(at_least_one(value::bytes(raw)?)?),
             "lock" => self.lock = Some(value::lock(raw)?),
             "huge_pages" => self.huge_pages = Some(value::huge_pages(raw)?),
@@ -116,6 +117,21 @@ impl Layer {
             "debug_checks" => self.debug_checks = Some(value::boolean(raw)?),
             _ => return Err(unknown(key, &POOL_KEYS)),
         }
+        Ok(())
+    }
+
+    /// Sets the key `device`, which is a number or a list.
+    pub(super) fn set_devices<'r>(
+        &mut self,
+        devices: impl Iterator<Item = Raw<'r>>,
+    ) -> Result<(), BadValue> {
+        let number = |raw| value::number(raw, 0, i32::MAX as u64);
+        let devices = devices.map(|raw| Ok(u32::try_from(number(raw)?).unwrap_or(u32::MAX)));
+        let devices = devices.collect::<Result<Vec<_>, _>>()?;
+        if devices.is_empty() {
+            return Err(problem("name at least one device"));
+        }
+        self.device = Some(devices);
         Ok(())
     }
 
@@ -189,9 +205,11 @@ impl Layer {
     pub(crate) fn into_config(self) -> PoolConfig {
         let defaults = PoolConfig::default();
         let track_holders = self.track_holders.unwrap_or(defaults.track_holders);
+        let mut devices = self.device.unwrap_or_default().into_iter();
         PoolConfig {
             backend: self.backend.unwrap_or(defaults.backend),
-            device: self.device.unwrap_or(defaults.device),
+            device: devices.next().unwrap_or(defaults.device),
+            other_devices: devices.collect(),
             max_pinned: self.max_pinned,
             lock: self.lock.unwrap_or(defaults.lock),
             huge_pages: self.huge_pages.unwrap_or(defaults.huge_pages),
@@ -392,9 +410,8 @@ mod tests {
     fn sample(key: &str) -> Raw<'static> {
         Raw::Text(match key {
             "backend" => "host",
-            "lock" => "off",
             "fork" => "deny",
-            "huge_pages" => "off",
+            "lock" | "huge_pages" => "off",
             "on_empty" => "grow",
             "on_pressure" => "ignore",
             "scrub" => "zero",

@@ -21,8 +21,10 @@ use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 pub struct PoolConfig {
     /// Which memory the pool stands on. Default: [`BackendChoice::Auto`].
     pub backend: BackendChoice,
-    /// The CUDA device, by its number in the driver's order. Default: 0.
+    /// The CUDA device whose context is used, by its number in the driver's order. Default: 0.
     pub device: u32,
+    /// Other devices that use the memory, which then lies near all of them. Default: none.
+    pub other_devices: Vec<u32>,
     /// The most bytes the pool may pin. Default: none, the classes themselves are the limit.
     pub max_pinned: Option<u64>,
     /// Whether host memory is locked in RAM. Default: [`LockMode::Require`].
@@ -117,6 +119,7 @@ impl Default for PoolConfig {
         Self {
             backend: BackendChoice::default(),
             device: 0,
+            other_devices: Vec::new(),
             max_pinned: None,
             lock: LockMode::default(),
             huge_pages: HugePages::default(),

@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, OnPressure, Scrub};
 use super::{THREADS_MAX, Threads};
 use crate::frame::FrameSpec;
+use crate::memory::numa::NODES_MAX;
 use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 
 /// A value as the user wrote it.
@@ -107,11 +108,11 @@ pub(super) fn numa(raw: Raw<'_>) -> Value<Numa> {
         Raw::Text("off") => return Ok(Numa::Off),
         _ => {}
     }
-    let node = number(raw, 0, u64::from(NODE_MAX)).map_err(|wrong| BadValue {
+    let node = number(raw, 0, u64::from(NODES_MAX - 1)).map_err(|wrong| BadValue {
         problem: format!("{}, \"auto\" or \"off\"", wrong.problem),
         ..wrong
     })?;
-    Ok(Numa::Node(u32::try_from(node).unwrap_or(NODE_MAX)))
+    Ok(Numa::Node(u32::try_from(node).unwrap_or(NODES_MAX)))
 }
 
 /// What a forked child gets.
@@ -246,9 +247,6 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         .checked_mul(factor.as_u64())
         .ok_or_else(|| format!("'{text}' exceeds {} bytes", u64::MAX))
 }
-
-/// No kernel is built for more nodes than 1024.
-const NODE_MAX: u32 = 1023;
 
 fn units() -> String {
     format!("use {}, or nothing for bytes", UNITS.join(", "))

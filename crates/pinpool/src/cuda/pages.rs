@@ -24,7 +24,8 @@ pub struct CudaPages {
     events: EventPool,
     context: ReleasedQuietly,
     register: bool,
-    pci_address: Option<String>,
+    /// Of all devices, in the driver's order, where it tells.
+    pci_addresses: Vec<Option<String>>,
     options: MapOptions,
 }
 
@@ -51,12 +52,10 @@ impl CudaPages {
     pub fn open(device: u32) -> Result<Self, String> {
         let driver = probe()?;
         let Some(info) = driver.devices.get(device as usize) else {
-            return Err(format!(
-                "device {device} does not exist: the driver sees {} (device 0 to {})",
-                driver.devices.len(),
-                driver.devices.len() - 1
-            ));
+            return Err(no_such_device(device, driver.devices.len()));
         };
+        let pci_addresses = driver.devices.iter().map(|device| device.pci_address.clone());
+        let pci_addresses = pci_addresses.collect();
         if let Some(fault) = &info.fault {
             return Err(fault.clone());
         }
@@ -70,7 +69,7 @@ impl CudaPages {
             events: EventPool::new(&context),
             context: ReleasedQuietly(ManuallyDrop::new(context)),
             register: info.can_register,
-            pci_address: info.pci_address.clone(),
+            pci_addresses,
             options: MapOptions::default(),
         })
     }
@@ -80,9 +79,13 @@ impl CudaPages {
         Self { options, ..self }
     }
 
-    /// Where the device is on the PCI bus, if the driver tells.
-    pub(crate) fn pci_address(&self) -> Option<&str> {
-        self.pci_address.as_deref()
+    /// Where these devices are on the PCI bus, if the driver tells; or why one cannot be used.
+    pub(crate) fn pci_addresses(&self, devices: &[u32]) -> Result<Vec<String>, String> {
+        let found = devices.iter().map(|device| {
+            let found = self.pci_addresses.get(*device as usize);
+            found.ok_or_else(|| no_such_device(*device, self.pci_addresses.len()))
+        });
+        Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().cloned().collect())
     }
 
     /// The CUDA backend underneath `memory`, if that is what it is.
@@ -146,7 +149,8 @@ impl CudaPages {
 // SAFETY: B1 mappings are fresh zero pages, and allocations are zeroed here; B2 registering changes
 // no byte; B3 a failed registration registers nothing, and one whose address cannot be had is undone;
 // B4 registered and allocated host memory stays in RAM until undone; B5 the address is the driver's
-// own; B6 the driver calls neither unwind nor call back.
+// own; B6 the driver calls neither unwind nor call back; B7 mappings as on the host, and what the driver
+// allocates it backs at once.
 unsafe impl PageLock for CudaPages {
     fn kind(&self) -> BackendKind {
         BackendKind::Cuda
@@ -231,6 +235,11 @@ unsafe impl PageLock for CudaPages {
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)
     }
+}
+
+fn no_such_device(device: u32, count: usize) -> String {
+    let last = count.saturating_sub(1);
+    format!("device {device} does not exist: the driver sees {count} (device 0 to {last})")
 }
 
 fn failed(step: MemoryStep, bytes: usize, error: DriverError) -> MemoryError {

@@ -54,9 +54,10 @@ impl fmt::Display for LockMode {
     }
 }
 
-// SAFETY: B1 mmap gives private zero pages; B2 mlock and populate change no byte; B3 each step is one
-// system call, and reserve undoes its mapping when the advice fails; B4 `locked` reports mlock's
-// success; B5 no device address is claimed; B6 nothing here unwinds or calls the pool.
+// SAFETY: B1 mmap gives private zero pages; B2 mlock, populate and looking change no byte; B3 each step
+// is one system call, and reserve undoes its mapping when the advice fails; B4 `locked` reports mlock's
+// success, which does nothing to reserved huge pages: those never leave RAM; B5 no device address is
+// claimed; B6 nothing here unwinds or calls the pool; B7 populating answers where a touch would kill.
 unsafe impl PageLock for Mlock {
     fn kind(&self) -> BackendKind {
         BackendKind::Host

@@ -37,8 +37,9 @@ impl fmt::Display for Numa {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeSet([u64; WORDS]);
 
-/// No kernel is built for more nodes than 1024.
-const WORDS: usize = 16;
+/// No kernel is built for more nodes.
+pub(crate) const NODES_MAX: u32 = 1024;
+const WORDS: usize = NODES_MAX as usize / 64;
 
 impl NodeSet {
     pub(crate) const NONE: Self = Self([0; WORDS]);
@@ -90,7 +91,11 @@ impl fmt::Debug for NodeSet {
 /// # Errors
 ///
 /// The node asked for does not exist: those that do.
-pub(crate) fn placement(numa: Numa, devices: &[&str], root: &Path) -> Result<NodeSet, Vec<u32>> {
+pub(crate) fn placement(
+    numa: Numa,
+    devices: &[impl AsRef<str>],
+    root: &Path,
+) -> Result<NodeSet, Vec<u32>> {
     let present = nodes_with_memory(root);
     match numa {
         Numa::Off => Ok(NodeSet::NONE),
@@ -99,7 +104,7 @@ pub(crate) fn placement(numa: Numa, devices: &[&str], root: &Path) -> Result<Nod
         // Where there is one node only there is nothing to choose.
         Numa::Auto if present.len() < 2 => Ok(NodeSet::NONE),
         Numa::Auto => {
-            let near = devices.iter().filter_map(|device| node_of(device, root));
+            let near = devices.iter().filter_map(|device| node_of(device.as_ref(), root));
             Ok(NodeSet::of(near.filter(|node| present.contains(node))))
         }
     }
@@ -127,7 +132,7 @@ pub fn numbers(text: &str) -> Option<Vec<u32>> {
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let range: (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        numbers.extend(range.0..=range.1.min(WORDS as u32 * 64));
+        numbers.extend(range.0..=range.1.min(NODES_MAX));
     }
     (!numbers.is_empty()).then_some(numbers)
 }

@@ -80,11 +80,9 @@ mod tests {
     const START: usize = 0x7f00_0020_0000;
 
     fn listed(from: usize, to: usize, fields: &[(&str, usize)]) -> String {
-        let mut text = format!("{from:x}-{to:x} rw-p 00000000 00:00 0 \nSize: 1 kB\nRss: 1 kB\n");
-        for (name, bytes) in fields {
-            text += &format!("{name}:   {} kB\n", bytes / 1024);
-        }
-        text + "VmFlags: rd wr mr mw me ac dc hg \n"
+        let first = format!("{from:x}-{to:x} rw-p 00000000 00:00 0 \nSize: 1 kB\nRss: 1 kB\n");
+        let fields = fields.iter().map(|(name, bytes)| format!("{name}:   {} kB\n", bytes / 1024));
+        first + &fields.collect::<String>() + "VmFlags: rd wr mr mw me ac dc hg \n"
     }
 
     fn judged(text: &str, bytes: usize) -> (PageTier, u64) {

@@ -123,8 +123,14 @@ fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
     let refuse = |key: &str, value: u64, help: String| {
         Err(effective(format!("{key} is {value}")).help(help))
     };
-    if i32::try_from(config.device).is_err() {
-        return refuse("device", config.device.into(), format!("use 0 to {}", i32::MAX));
+    let devices = || [config.device].into_iter().chain(config.other_devices.iter().copied());
+    if let Some(wrong) = devices().find(|device| i32::try_from(*device).is_err()) {
+        return refuse("device", wrong.into(), format!("use 0 to {}", i32::MAX));
+    }
+    let twice =
+        devices().enumerate().find(|(at, device)| devices().take(*at).any(|d| d == *device));
+    if let Some((_, twice)) = twice {
+        return Err(effective(format!("device {twice} is named twice")).help("name each once"));
     }
     if config.pin_chunk == 0 {
         return refuse("pin_chunk", 0, "use at least 1 byte".into());

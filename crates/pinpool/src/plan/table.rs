@@ -12,10 +12,16 @@ use crate::memory::limits::{Memlock, page_size};
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = &self.config;
+        let devices = [config.device].into_iter().chain(config.other_devices.iter().copied());
+        let devices: Vec<_> = devices.map(|device| device.to_string()).collect();
         writeln!(
             f,
             "backend {}, device {}, lock {}, prefault_threads {}, pin_chunk {} bytes",
-            config.backend, config.device, config.lock, config.prefault_threads, config.pin_chunk
+            config.backend,
+            devices.join(" "),
+            config.lock,
+            config.prefault_threads,
+            config.pin_chunk
         )?;
         writeln!(
             f,

@@ -50,10 +50,6 @@ impl Course {
         Self { partial, ..self }
     }
 
-    pub(super) fn is_partial(&self) -> bool {
-        self.partial
-    }
-
     /// A slab on which this failed at `offset` may end there.
     pub(super) fn may_end_at(&self, offset: usize, error: &MemoryError) -> bool {
         self.partial && offset > 0 && !error.is_stop()

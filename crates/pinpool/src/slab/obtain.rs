@@ -22,7 +22,6 @@ pub(super) struct Backed {
 /// course what was backed of the least demanding kind.
 pub(super) fn obtain(
     bytes: usize,
-    pin: bool,
     threads: Threads,
     course: &Course,
     shared: &Shared,
@@ -33,11 +32,6 @@ pub(super) fn obtain(
     let mut failure = None;
     for tier in tiers {
         course.check(MemoryStep::Reserve, bytes)?;
-        // Reserved huge pages are set aside already: nobody is short of memory for them.
-        if tier != PageTier::Huge {
-            let least = if course.is_partial() { 0 } else { bytes as u64 };
-            shared.admission.enter(least, pin)?;
-        }
         match attempt(bytes, tier, tier == least, threads, course, shared, times) {
             Ok(backed) if backed.obtained.pages >= least => return Ok(backed),
             Ok(backed) => {
@@ -82,11 +76,18 @@ fn attempt(
         }
     };
     // SAFETY: reserved and populated above.
-    Ok(Backed { region, obtained: unsafe { memory.obtained(region) }, cut })
+    let mut obtained = unsafe { memory.obtained(region) };
+    if crate::seeded::bug("assumed-pages") {
+        obtained.pages = tier;
+    }
+    Ok(Backed { region, obtained, cut })
 }
 
 /// Gives back a region of which nothing is pinned, and counts it out.
 fn give_back(region: Region, shared: &Shared) {
+    if crate::seeded::bug("forgotten-tier") {
+        return;
+    }
     // SAFETY: the region was reserved by this memory, nothing of it is pinned, and nobody uses it.
     let released = unsafe { shared.memory.release(region) };
     let bytes = region.bytes as u64;

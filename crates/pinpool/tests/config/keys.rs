@@ -40,6 +40,8 @@ fn a_misspelled_key_is_refused_with_its_line_and_the_nearest_name() {
         ("max-pinned", "max_pinned"),
         ("max_pined", "max_pinned"),
         ("locks", "lock"),
+        ("huge_page", "huge_pages"),
+        ("nuna", "numa"),
         ("prefault_thread", "prefault_threads"),
         ("pin_chunks", "pin_chunk"),
         ("forks", "fork"),

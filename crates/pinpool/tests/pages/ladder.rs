@@ -114,7 +114,7 @@ fn required_pages_that_are_missing_are_named_with_their_number() {
         for word in [
             format!("reserve {needed} huge pages of {page_bytes} bytes"),
             "vm.nr_hugepages".into(),
-            "transparent_hugepage/enabled to madvise".into(),
+            "/sys/kernel/mm/transparent_hugepage/enabled".into(),
             "huge_pages = \"try\"".into(),
         ] {
             assert!(text.contains(&word), "`{word}` is missing: {text}");

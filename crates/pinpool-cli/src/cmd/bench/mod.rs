@@ -4,6 +4,7 @@ mod copy;
 mod frames;
 mod in_flight;
 mod lease;
+mod startup;
 mod waiting;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         Scenario::Lease(arguments) => lease::run(arguments),
         Scenario::InFlight(arguments) => in_flight::run(arguments),
         Scenario::Waiting(arguments) => waiting::run(arguments),
+        Scenario::Startup(arguments) => startup::run(arguments),
+        Scenario::StartupNeighbour => startup::neighbour(),
     }
 }
 

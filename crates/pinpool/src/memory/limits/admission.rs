@@ -85,8 +85,10 @@ impl Admission {
             cgroup: group.as_ref().and_then(|group| group.limit.clone()),
             ram: self.takes.then(|| MemInfo::read_at(&self.root)).flatten(),
         };
-        // A group without a limit is not looked at again.
-        let group = group.filter(|group| group.limit.is_some());
+        let group = group.map(|mut group| {
+            group.skip_unlimited();
+            group
+        });
         let mut state = self.state.lock();
         (state.group, state.impatient) = (group, false);
         drop(state);
@@ -141,7 +143,7 @@ impl Admission {
                 return Err(refusal.error.clone());
             }
             let wanted = state.taking.saturating_add(bytes);
-            let Some(headroom) = state.headroom(self.keep, &self.root) else {
+            let Some(headroom) = state.headroom(wanted, self.keep, &self.root) else {
                 state.taking = wanted;
                 return Ok(None);
             };
@@ -171,16 +173,21 @@ impl Admission {
         loop {
             match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Some(turn),
-                // The turn may be that of another thread of this pool, which was refused.
-                _ if self.state.lock().refusal.is_some() => return None,
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
-                    std::thread::sleep(LOOK);
-                }
-                Err(_) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                // No such locks here.
+                Err(_) => return None,
             }
+            let mut state = self.state.lock();
+            // The turn may be that of another thread of this pool, which was refused.
+            if state.refusal.is_some() {
+                return None;
+            }
+            if Instant::now() >= until {
+                state.impatient = true;
+                return None;
+            }
+            self.done.wait(&mut state, Instant::now().checked_add(LOOK));
         }
-        self.state.lock().impatient = true;
-        None
     }
 
     fn leave(&self, bytes: u64) {
@@ -190,9 +197,12 @@ impl Admission {
 }
 
 impl State {
-    /// The limit that binds now, among those that are shared with other processes.
-    fn headroom(&mut self, keep: KeepFree, root: &Path) -> Option<Headroom> {
-        let cgroup = self.group.as_mut().and_then(|group| {
+    /// The limit that binds now, among those that are shared with other processes. The group's is not
+    /// among them if it leaves much more than `wanted` bytes.
+    fn headroom(&mut self, wanted: u64, keep: KeepFree, root: &Path) -> Option<Headroom> {
+        let far = wanted.saturating_add(NEAR);
+        let group = self.group.as_mut().filter(|group| !group.is_ample(far, |all| keep.of(all)));
+        let cgroup = group.and_then(|group| {
             group.refresh();
             group.limit.clone()
         });
@@ -220,3 +230,6 @@ const NEAR: u64 = 512 << 20;
 const LOOK: Duration = Duration::from_millis(1);
 /// How long another process is waited for. A stopped one holds its turn for ever.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests;

@@ -18,6 +18,8 @@ pub struct Cgroup {
     pub limit: Option<CgroupLimit>,
     /// Folders from the group's up to the top of the mount.
     levels: Vec<PathBuf>,
+    /// All limits, the nearest first.
+    limits: Vec<CgroupLimit>,
 }
 
 /// The interface of control groups.
@@ -74,7 +76,7 @@ impl Cgroup {
         let version = if kind == Kind::Memory { CgroupVersion::V1 } else { CgroupVersion::V2 };
         let levels = folder.ancestors().take_while(|level| level.starts_with(&top));
         let levels = levels.map(Path::to_path_buf).collect();
-        let mut group = Self { version, folder, limit: None, levels };
+        let mut group = Self { version, folder, limit: None, levels, limits: Vec::new() };
         group.refresh();
         Some(group)
     }
@@ -82,8 +84,26 @@ impl Cgroup {
     /// Reads the limits and what is used of them again. The group is the one that was found before.
     pub fn refresh(&mut self) {
         let limits = self.levels.iter().flat_map(|level| limits(self.version, level));
+        self.limits = limits.collect();
         // The nearest of those that leave the same room.
-        self.limit = limits.min_by_key(CgroupLimit::room);
+        self.limit = self.limits.iter().min_by_key(|limit| limit.room()).cloned();
+    }
+
+    /// Looks no more at groups that have no limit now.
+    pub(crate) fn skip_unlimited(&mut self) {
+        let limits = &self.limits;
+        self.levels.retain(|level| limits.iter().any(|limit| limit.file.parent() == Some(level)));
+    }
+
+    /// Whether every limit leaves so many bytes and `keep` of its own, though nothing were reclaimed.
+    /// Cheaper than [`Self::refresh`]: the kernel need not sum up its counts.
+    pub(crate) fn is_ample(&self, bytes: u64, keep: impl Fn(u64) -> u64) -> bool {
+        self.levels.iter().all(|level| {
+            let Some(used) = number(&level.join(usage_file(self.version))) else { return false };
+            let mut limits = self.limits.iter().filter(|limit| limit.file.parent() == Some(level));
+            let wanted = used.saturating_add(bytes);
+            limits.all(|limit| wanted.saturating_add(keep(limit.bytes)) <= limit.bytes)
+        })
     }
 
     /// The pressure on the group's memory, where the system counts it.
@@ -144,9 +164,9 @@ fn group_of_all(groups: &str) -> Option<&str> {
 
 /// The limits on one group, none if it has none.
 fn limits(version: CgroupVersion, level: &Path) -> Vec<CgroupLimit> {
-    let (files, usage, caches): (&[_], _, &[_]) = match version {
-        CgroupVersion::V1 => (&["memory.limit_in_bytes"], "memory.usage_in_bytes", &CACHES_V1),
-        CgroupVersion::V2 => (&["memory.max", "memory.high"], "memory.current", &CACHES_V2),
+    let (files, caches): (&[_], &[_]) = match version {
+        CgroupVersion::V1 => (&["memory.limit_in_bytes"], &CACHES_V1),
+        CgroupVersion::V2 => (&["memory.max", "memory.high"], &CACHES_V2),
     };
     let limits = files.iter().filter_map(|file| {
         let file = level.join(file);
@@ -164,11 +184,19 @@ fn limits(version: CgroupVersion, level: &Path) -> Vec<CgroupLimit> {
     if let Some(bytes) = around.filter(|around| limits.iter().all(|(bytes, _)| around < bytes)) {
         limits.push((bytes, stat));
     }
-    let Some(used) = number(&level.join(usage)) else { return Vec::new() };
+    let Some(used) = number(&level.join(usage_file(version))) else { return Vec::new() };
     let reclaimable: u64 = caches.iter().filter_map(count).fold(0, u64::saturating_add);
     let reclaimable = reclaimable.min(used);
     let limits = limits.into_iter();
     limits.map(|(bytes, file)| CgroupLimit { file, bytes, used, reclaimable }).collect()
+}
+
+/// What a group uses, page cache included.
+fn usage_file(version: CgroupVersion) -> &'static str {
+    match version {
+        CgroupVersion::V1 => "memory.usage_in_bytes",
+        CgroupVersion::V2 => "memory.current",
+    }
 }
 
 /// Counts of `memory.stat` that are reclaimed on demand. Locked page cache is in neither list.

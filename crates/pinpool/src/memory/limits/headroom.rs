@@ -63,7 +63,7 @@ pub struct Facts {
 
 impl KeepFree {
     /// Bytes that stay free of a whole.
-    fn of(self, whole: u64) -> u64 {
+    pub(super) fn of(self, whole: u64) -> u64 {
         match self {
             Self::Auto => (whole / AUTO_SHARE).min(AUTO_MAX),
             Self::Bytes(bytes) => bytes,

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::io::Write;
+
 use super::*;
 
 /// A folder `/sys` with these nodes and these PCI devices on nodes.
@@ -82,9 +84,9 @@ fn lists_of_numbers_are_read() {
         assert_eq!(numbers(wrong), None, "{wrong:?}");
     }
     let sets = [vec![0, 63, 64, 1023], vec![]];
-    sets.into_iter().for_each(|nodes| {
+    for nodes in sets {
         assert_eq!(NodeSet::of(nodes.clone()).nodes().collect::<Vec<_>>(), nodes);
-    });
+    }
     assert!(NodeSet::of([1024, u32::MAX]).is_empty());
 }
 
@@ -102,7 +104,7 @@ fn memory_lies_where_it_was_placed() {
         unsafe { start.write_bytes(7, bytes) };
         match (placed, node(region)) {
             (Ok(()), Some(found)) => assert_eq!(found, wanted),
-            other => eprintln!("not run: node {wanted}: {other:?}"),
+            other => drop(writeln!(std::io::stderr(), "not run: node {wanted}: {other:?}")),
         }
         // SAFETY: as above, and not used any more.
         unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) }.unwrap();

@@ -7,22 +7,22 @@ use crate::BenchError;
 
 /// One thread of this process.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(crate) struct Task {
     folder: PathBuf,
 }
 
 /// What a thread used up so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     /// Nanoseconds on a processor.
-    pub(super) cpu_ns: u64,
+    pub(crate) cpu_ns: u64,
     /// Times it went to sleep by itself.
-    pub(super) sleeps: u64,
+    pub(crate) sleeps: u64,
 }
 
 impl Task {
     /// The only thread of this name.
-    pub(super) fn named(name: &str) -> Result<Self, BenchError> {
+    pub(crate) fn named(name: &str) -> Result<Self, BenchError> {
         let entries = fs::read_dir("/proc/self/task")
             .map_err(|cause| BenchError::failed("reading /proc/self/task", cause))?;
         let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -38,7 +38,7 @@ impl Task {
     }
 
     /// What it used up so far.
-    pub(super) fn usage(&self) -> Result<Usage, BenchError> {
+    pub(crate) fn usage(&self) -> Result<Usage, BenchError> {
         // The first of three numbers; unlike those in `stat`, not in hundredths of a second.
         let cpu_ns = self.number("schedstat", |text| text.split_whitespace().next())?;
         let sleeps = self.number("status", |text| field(text, "voluntary_ctxt_switches"))?;
@@ -59,12 +59,26 @@ impl Task {
 }
 
 /// Memory of this process that lies in RAM.
-pub(super) fn resident_bytes() -> Result<u64, BenchError> {
-    let text = fs::read_to_string("/proc/self/status")
-        .map_err(|cause| BenchError::failed("reading /proc/self/status", cause))?;
-    let kib = field(&text, "VmRSS").and_then(|value| value.parse::<u64>().ok());
-    kib.map(|kib| kib << 10)
+pub(crate) fn resident_bytes() -> Result<u64, BenchError> {
+    let text = status()?;
+    size(&text, "VmRSS")
         .ok_or_else(|| BenchError::Failed("/proc/self/status has no VmRSS".to_owned()))
+}
+
+/// Memory of this process that is locked, or pinned as the kernel counts it; drivers need not count.
+pub(crate) fn locked_bytes() -> Result<u64, BenchError> {
+    let text = status()?;
+    Ok(["VmLck", "VmPin"].iter().filter_map(|name| size(&text, name)).sum())
+}
+
+fn status() -> Result<String, BenchError> {
+    fs::read_to_string("/proc/self/status")
+        .map_err(|cause| BenchError::failed("reading /proc/self/status", cause))
+}
+
+/// A field in kibibytes, in bytes.
+fn size(status: &str, name: &str) -> Option<u64> {
+    field(status, name)?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// The first word after `name:` in a file of such lines.

@@ -1,0 +1,194 @@
+//! A process beside this one that asks the driver for the free device memory all the time, as monitors
+//! and other users of a GPU do.
+//!
+//! It is this same program. It reads `begin` and `end`, one a line, and answers `begun` and the times of
+//! all its calls in between, in milliseconds.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pinpool::cudarc::driver::result;
+
+use super::opens::milliseconds;
+use crate::BenchError;
+use crate::cuda_rig::CudaRig;
+
+/// How to start it.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The file.
+    pub path: PathBuf,
+    /// What makes it call [`serve`].
+    pub arguments: Vec<String>,
+}
+
+/// What the other process runs: calls until `input` ends.
+///
+/// # Errors
+/// No device, a call of the driver that failed, or nobody who reads `output`.
+pub fn serve(
+    input: impl BufRead + Send + 'static,
+    output: &mut dyn Write,
+) -> Result<(), BenchError> {
+    let rig = CudaRig::open()?;
+    rig.bind()?;
+    let (sender, orders) = mpsc::channel();
+    thread::spawn(move || {
+        for line in input.lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let mut say = |line: &str| {
+        writeln!(output, "{line}")
+            .and_then(|()| output.flush())
+            .map_err(|cause| BenchError::failed("answering", cause))
+    };
+    say(READY)?;
+    let mut times: Vec<f64> = Vec::new();
+    loop {
+        // A call that has begun is counted before `end` is looked at, however long it takes.
+        let started = Instant::now();
+        result::mem_get_info().map_err(|cause| BenchError::failed("cuMemGetInfo", cause))?;
+        times.push(milliseconds(started.elapsed()));
+        match orders.recv_timeout(PERIOD).as_deref() {
+            Ok(BEGIN) => {
+                times.clear();
+                say(BEGUN)?;
+            }
+            Ok(END) => {
+                let words: Vec<String> = times.iter().map(|time| format!("{time:.4}")).collect();
+                say(&words.join(" "))?;
+            }
+            Ok(other) => return Err(BenchError::Input(format!("no order: {other}"))),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// The other process; it ends with this value.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    /// Closed first, which ends the process; `None` only while it is dropped.
+    orders: Option<ChildStdin>,
+    answers: Receiver<String>,
+}
+
+impl Process {
+    /// Starts it, and waits until it makes calls.
+    pub(super) fn start(program: &Program) -> Result<Self, BenchError> {
+        let failed = |cause| BenchError::failed("starting the process beside this one", cause);
+        let mut child = Command::new(&program.path)
+            .args(&program.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let (orders, output) = (child.stdin.take(), child.stdout.take());
+        let (sender, answers) = mpsc::channel();
+        if let Some(output) = output {
+            thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let process = Self { child, orders, answers };
+        process.expect(READY)?;
+        Ok(process)
+    }
+
+    /// Its calls count from here.
+    pub(super) fn begin(&mut self) -> Result<(), BenchError> {
+        self.order(BEGIN)?;
+        self.expect(BEGUN)
+    }
+
+    /// Milliseconds of each call since then, the one that was not over yet included.
+    pub(super) fn end(&mut self) -> Result<Vec<f64>, BenchError> {
+        self.order(END)?;
+        let line = self.answer()?;
+        let times: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
+        times.map_err(|_| unexpected(&line))
+    }
+
+    fn order(&mut self, order: &str) -> Result<(), BenchError> {
+        let written = self.orders.as_mut().map(|orders| writeln!(orders, "{order}"));
+        written.unwrap_or(Ok(())).map_err(|cause| BenchError::failed(BESIDE, cause))
+    }
+
+    fn expect(&self, answer: &str) -> Result<(), BenchError> {
+        let line = self.answer()?;
+        if line == answer { Ok(()) } else { Err(unexpected(&line)) }
+    }
+
+    fn answer(&self) -> Result<String, BenchError> {
+        self.answers.recv_timeout(PATIENCE).map_err(|cause| BenchError::failed(BESIDE, cause))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        // It ends at the latest after the call that it is in.
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            match self.child.try_wait() {
+                Ok(None) => thread::sleep(Duration::from_millis(1)),
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn unexpected(line: &str) -> BenchError {
+    BenchError::Failed(format!("{BESIDE} says {line:?}"))
+}
+
+const BESIDE: &str = "the process beside this one";
+const READY: &str = "ready";
+const BEGIN: &str = "begin";
+const BEGUN: &str = "begun";
+const END: &str = "end";
+/// Between two calls.
+const PERIOD: Duration = Duration::from_millis(10);
+/// A process that does not answer for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        Program { path: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] }
+    }
+
+    #[test]
+    fn times_are_those_that_the_process_says() {
+        let script = "echo ready; read o; echo begun; read o; echo 0.5 12.25; read o";
+        let mut process = Process::start(&shell(script)).unwrap();
+        process.begin().unwrap();
+        assert_eq!(process.end().unwrap(), [0.5, 12.25]);
+    }
+
+    #[test]
+    fn a_process_that_ends_or_says_something_else_is_an_error() {
+        let error = |script| Process::start(&shell(script)).map(drop).unwrap_err().to_string();
+        assert!(error("exit 1").contains(BESIDE));
+        assert!(error("echo 'no device'; read o").contains("no device"));
+        let mut process = Process::start(&shell("echo ready; read o; echo never")).unwrap();
+        assert!(process.begin().unwrap_err().to_string().contains("never"));
+    }
+}
