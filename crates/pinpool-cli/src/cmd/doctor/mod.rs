@@ -89,7 +89,8 @@ fn stands_on_host(driver: &Driver, request: &Request, trial: Option<&Trial>) -> 
     if let Some(backend) = trial.and_then(Trial::backend) {
         return backend != BackendKind::Cuda;
     }
-    let works = driver.gpu(request.device()).is_some_and(|gpu| gpu.fault.is_none());
+    let answers = driver.gpu(request.device()).is_some_and(|gpu| gpu.fault.is_none());
+    let works = answers && request.devices().all(|device| driver.gpu(device).is_some());
     let on_device = request.needs_cuda() || (request.may_use_cuda() && works);
     !on_device
 }

@@ -198,6 +198,8 @@ fn a_node_that_does_not_exist_stops_the_pool() {
     says(&asks(Numa::Auto, 0), NAME, Status::Ok, &["node 0, near the device"]);
     says(&asks(Numa::Auto, 1), NAME, Status::Ok, &["node 1, near the device"]);
     says(&asks(Numa::Node(1), 0), NAME, Status::Ok, &["node 1"]);
+    let both = pool(4096, |config| config.other_devices = vec![1]);
+    says(&machine.report(&two_gpus(), &both), NAME, Status::Ok, &["spread over nodes 0, 1"]);
     says(&asks(Numa::Off, 0), NAME, Status::Ok, &["anywhere"]);
     let words = ["node 7, but the nodes with memory here are: 0, 1", "\"auto\""];
     says(&asks(Numa::Node(7), 0), NAME, Status::Problem, &words);
@@ -228,6 +230,11 @@ fn devices_that_cannot_be_used_stop_the_pool_that_needs_them() {
     says(&report, "device 7", Status::Problem, &["0 to 1", "PINPOOL_DEVICE"]);
     let report = machine.report(&two_gpus(), &pool(4096, |config| config.device = 7));
     says(&report, "device 7", Status::Warning, &["host memory"]);
+    // One of several devices is enough.
+    let several = pool(4096, |config| {
+        (config.backend, config.other_devices) = (BackendChoice::Cuda, vec![1, 8]);
+    });
+    says(&machine.report(&two_gpus(), &several), "device 8", Status::Problem, &["0 to 1"]);
     let silent = Gpu { fault: Some("device 0 does not answer".into()), ..gpu(0, "0000:17:00.0") };
     let report = machine.report(&driver(vec![silent]), &cuda(0));
     says(&report, "device 0", Status::Problem, &["does not answer", "Xid"]);
