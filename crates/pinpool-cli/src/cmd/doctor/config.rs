@@ -1,6 +1,8 @@
 //! The pool of a configuration file against what there is: what stops it, and which key to change.
 
-use pinpool::limits::Headroom;
+use std::collections::BTreeSet;
+
+use pinpool::limits::{Headroom, LimitKind};
 use pinpool::placement::{self, Supply};
 use pinpool::{ClassPlan, ForkPolicy, HugePages, LockMode, Numa, Plan};
 use pinpool_bench::text;
@@ -65,7 +67,11 @@ fn bytes(plan: &Plan, binding: Option<&Headroom>) -> Line {
     if plan.total_bytes <= binding.room() {
         return Line::ok(name, value);
     }
-    Line::problem(name, value, format!("{}; {}", key(plan, binding.room()), binding.remedy()))
+    let raise = match binding.limit {
+        LimitKind::Memlock => "or raise the limit, as the line on locked memory says",
+        _ => binding.remedy(),
+    };
+    Line::problem(name, value, format!("{}; {raise}", key(plan, binding.room())))
 }
 
 /// The key that does the most: of the class that takes the most memory.
@@ -81,7 +87,7 @@ fn key(plan: &Plan, room: u64) -> String {
     let most = format!("[[class]] '{name}' takes {} of it", text::bytes(*slab_bytes as u64));
     match fits {
         0 => format!("{most}, and even `count = 1` does not fit: lower `size`, or other classes"),
-        fits => format!("{most}: `count = {fits}` fits, {count} does not"),
+        fits => format!("{most}: `count = {fits}` fits, `count = {count}` does not"),
     }
 }
 
@@ -150,17 +156,17 @@ fn numa(root: &Root, driver: &Driver, request: &Request, on_host: bool) -> Line 
     let name = "numa";
     let asked = request.config.numa;
     let present = placement::nodes_with_memory(&root.sys());
-    let near = || {
-        let gpu = driver.gpu(request.device()).filter(|_| !on_host)?;
-        placement::node_of(gpu.pci_address.as_deref()?, &root.sys())
-    };
+    // Of the host backend none.
+    let gpus = request.devices().filter_map(|device| driver.gpu(device).filter(|_| !on_host));
+    let addresses = gpus.filter_map(|gpu| gpu.pci_address.as_deref());
+    let near = addresses.filter_map(|address| placement::node_of(address, &root.sys()));
+    let near: BTreeSet<_> = near.filter(|node| present.contains(node)).collect();
     match asked {
         Numa::Off => Line::ok(name, "off: slabs lie anywhere"),
         Numa::Node(node) if present.contains(&node) => Line::ok(name, format!("node {node}")),
         Numa::Node(node) => {
-            let names: Vec<_> = present.iter().map(u32::to_string).collect();
             let value =
-                format!("node {node}, but the nodes with memory here are: {}", names.join(", "));
+                format!("node {node}, but the nodes with memory here are: {}", all(&present));
             Line::problem(
                 name,
                 value,
@@ -168,9 +174,19 @@ fn numa(root: &Root, driver: &Driver, request: &Request, on_host: bool) -> Line 
             )
         }
         Numa::Auto if present.len() < 2 => Line::ok(name, "auto: there is one node"),
-        Numa::Auto => match near() {
-            Some(node) => Line::ok(name, format!("auto: node {node}, near the device")),
-            None => Line::ok(name, "auto: anywhere, as no device's node is known"),
-        },
+        Numa::Auto if near.is_empty() => {
+            Line::ok(name, "auto: anywhere, as no device's node is known")
+        }
+        Numa::Auto if near.len() == 1 => {
+            Line::ok(name, format!("auto: node {}, near the device", all(&near)))
+        }
+        Numa::Auto => {
+            Line::ok(name, format!("auto: spread over nodes {}, near the devices", all(&near)))
+        }
     }
+}
+
+fn all<'a>(nodes: impl IntoIterator<Item = &'a u32>) -> String {
+    let names: Vec<_> = nodes.into_iter().map(u32::to_string).collect();
+    names.join(", ")
 }

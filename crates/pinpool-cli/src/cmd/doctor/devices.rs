@@ -40,15 +40,13 @@ pub(super) fn lines(driver: &Driver, request: &Request) -> Vec<Line> {
     if driver.gpus.is_empty() {
         lines.push(Line::none("devices", "none without a driver"));
     }
-    if driver.gpu(request.device()).is_none() {
-        lines.extend(missing(driver, request));
-    }
+    let missing = request.devices().filter(|device| driver.gpu(*device).is_none());
+    lines.extend(missing.filter_map(|device| missing_line(driver, request, device)));
     lines
 }
 
-/// The device that the pool would use is not there.
-fn missing(driver: &Driver, request: &Request) -> Option<Line> {
-    let wanted = request.device();
+/// A device that the pool would use is not there.
+fn missing_line(driver: &Driver, request: &Request, wanted: u32) -> Option<Line> {
     let demanded = request.demands_device();
     if !demanded && (driver.missing.is_some() || !request.may_use_cuda()) {
         // Said by the driver's own line, or of no interest.

@@ -1,7 +1,7 @@
 //! What this process may lock and use, beside what the machine has.
 
 use pinpool::LockMode;
-use pinpool::limits::Headroom;
+use pinpool::limits::{Headroom, LimitKind};
 use pinpool_bench::text;
 
 use super::facts::Facts;
@@ -25,6 +25,10 @@ fn least(facts: &Facts, request: &Request, on_host: bool) -> Line {
         return Line::none(name, "no limit is known, or `keep_free` is off");
     };
     let value = told(&binding);
+    if binding.limit == LimitKind::Memlock {
+        // Judged by the line on locked memory.
+        return Line::ok(name, value);
+    }
     // Whether it is enough for the classes of a file is told with them.
     let wanted = request.pinned_bytes().unwrap_or(PAGE_BYTES);
     match binding.room() {

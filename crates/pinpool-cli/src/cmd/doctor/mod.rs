@@ -27,7 +27,7 @@ use crate::out;
 
 use driver::Driver;
 use facts::Facts;
-use report::{Group, Report, Status, VERSION};
+use report::{Group, Report, Status, VERSION, WIDTH};
 use request::Request;
 use root::Root;
 use surroundings::Surroundings;
@@ -42,13 +42,16 @@ pub(crate) fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
     let binding = facts.binding(&request, on_host);
     let trial = Trial::run(&request.config, binding.map(|binding| binding.room()));
     let report = examine(&root, &facts, &driver, &request, Some(&trial));
-    let verdict = verdict(&report, &request);
     if arguments.json {
         out::print(&format!("{:#}\n", to_json(&report, &request)))?;
     } else {
+        let verdict = report::wrapped(&verdict(&report, &request), WIDTH).join("\n");
         out::print(&format!("{}\n{verdict}\n", report.to_text()))?;
     }
-    if report.names(Status::Problem).is_empty() { Ok(()) } else { Err(Failure::Run(verdict)) }
+    match problems(&report) {
+        None => Ok(()),
+        Some(problems) => Err(Failure::Run(problems)),
+    }
 }
 
 /// Every check that needs no more than what was read, and the lines of a trial, if there was one.
@@ -86,7 +89,8 @@ fn stands_on_host(driver: &Driver, request: &Request, trial: Option<&Trial>) -> 
     if let Some(backend) = trial.and_then(Trial::backend) {
         return backend != BackendKind::Cuda;
     }
-    let works = driver.gpu(request.device()).is_some_and(|gpu| gpu.fault.is_none());
+    let answers = driver.gpu(request.device()).is_some_and(|gpu| gpu.fault.is_none());
+    let works = answers && request.devices().all(|device| driver.gpu(device).is_some());
     let on_device = request.needs_cuda() || (request.may_use_cuda() && works);
     !on_device
 }
@@ -97,16 +101,21 @@ fn verdict(report: &Report, request: &Request) -> String {
         Some(file) => format!("the pool of {}", file.display()),
         None => "a pool of the default kind".to_owned(),
     };
-    let (problems, warnings) = (report.names(Status::Problem), report.names(Status::Warning));
-    let warned = match warnings.len() {
+    let warned = match report.names(Status::Warning).len() {
         0 => "no warning".to_owned(),
         count => report::counted(count, "warning", "warnings"),
     };
-    if problems.is_empty() {
-        return format!("{pool} can open here: no problem, {warned}");
+    match problems(report) {
+        None => format!("{pool} can open here: no problem, {warned}"),
+        Some(problems) => format!("{pool} cannot open here: {problems}, {warned}"),
     }
-    let stopped = report::counted(problems.len(), "problem", "problems");
-    format!("{pool} cannot open here: {stopped} ({}), {warned}", problems.join(", "))
+}
+
+/// How many problems there are, and of what; `None` without one.
+fn problems(report: &Report) -> Option<String> {
+    let names = report.names(Status::Problem);
+    let count = report::counted(names.len(), "problem", "problems");
+    (!names.is_empty()).then(|| format!("{count} ({})", names.join(", ")))
 }
 
 fn to_json(report: &Report, request: &Request) -> serde_json::Value {

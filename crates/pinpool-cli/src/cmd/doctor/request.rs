@@ -49,8 +49,14 @@ impl Request {
         Self { config, plan, file: None, demands_device: false }
     }
 
+    /// The device whose context pins.
     pub(super) fn device(&self) -> u32 {
         self.config.device
+    }
+
+    /// That device and the others that use the memory.
+    pub(super) fn devices(&self) -> impl Iterator<Item = u32> {
+        [self.config.device].into_iter().chain(self.config.other_devices.iter().copied())
     }
 
     pub(super) fn demands_device(&self) -> bool {

@@ -107,8 +107,12 @@ fn a_file_s_pool_is_held_against_the_least_limit() {
     says(&fits, NAME, Status::Ok, &["828.4 MB in 2 classes", "memory.max leaves 792 MiB of 1 GiB"]);
     says(&fits, "least limit", Status::Ok, &["200 MiB are in use", "32 MiB kept free"]);
     says(&fits, "backend", Status::Ok, &["'auto': host memory, locked"]);
-    let words =
-        ["memory.max", "'frame' takes 800 MiB", "`count = 9` fits, 10 does not", "--memory"];
+    let words = [
+        "memory.max",
+        "'frame' takes 800 MiB",
+        "`count = 9` fits, `count = 10` does not",
+        "--memory",
+    ];
     says(&report(&file(80, 10)), NAME, Status::Problem, &words);
     // The count that is named fits indeed, and one more does not.
     says(&report(&file(80, 9)), NAME, Status::Ok, &[]);
@@ -122,7 +126,7 @@ fn a_file_s_pool_is_held_against_the_least_limit() {
     assert!(!names.iter().any(|name| name == NAME || name == "backend"), "{names:?}");
     // The lock limit is less than the group's.
     let locked = machine.report_with(&no_driver(), &file(79, 10), Some(8 << 20));
-    says(&locked, NAME, Status::Problem, &["RLIMIT_MEMLOCK leaves 8 MiB", "ulimit -l"]);
+    says(&locked, NAME, Status::Problem, &["RLIMIT_MEMLOCK leaves 8 MiB", "locked memory"]);
 }
 
 #[test]
@@ -194,6 +198,8 @@ fn a_node_that_does_not_exist_stops_the_pool() {
     says(&asks(Numa::Auto, 0), NAME, Status::Ok, &["node 0, near the device"]);
     says(&asks(Numa::Auto, 1), NAME, Status::Ok, &["node 1, near the device"]);
     says(&asks(Numa::Node(1), 0), NAME, Status::Ok, &["node 1"]);
+    let both = pool(4096, |config| config.other_devices = vec![1]);
+    says(&machine.report(&two_gpus(), &both), NAME, Status::Ok, &["spread over nodes 0, 1"]);
     says(&asks(Numa::Off, 0), NAME, Status::Ok, &["anywhere"]);
     let words = ["node 7, but the nodes with memory here are: 0, 1", "\"auto\""];
     says(&asks(Numa::Node(7), 0), NAME, Status::Problem, &words);
@@ -224,6 +230,11 @@ fn devices_that_cannot_be_used_stop_the_pool_that_needs_them() {
     says(&report, "device 7", Status::Problem, &["0 to 1", "PINPOOL_DEVICE"]);
     let report = machine.report(&two_gpus(), &pool(4096, |config| config.device = 7));
     says(&report, "device 7", Status::Warning, &["host memory"]);
+    // One of several devices is enough.
+    let several = pool(4096, |config| {
+        (config.backend, config.other_devices) = (BackendChoice::Cuda, vec![1, 8]);
+    });
+    says(&machine.report(&two_gpus(), &several), "device 8", Status::Problem, &["0 to 1"]);
     let silent = Gpu { fault: Some("device 0 does not answer".into()), ..gpu(0, "0000:17:00.0") };
     let report = machine.report(&driver(vec![silent]), &cuda(0));
     says(&report, "device 0", Status::Problem, &["does not answer", "Xid"]);
