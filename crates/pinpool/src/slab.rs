@@ -30,6 +30,8 @@ pub(crate) struct Slab {
     /// The chunks pinned so far, in order.
     pinned: Vec<Pinned>,
     locked: bool,
+    /// How long others are let in while it is unpinned.
+    pause: Duration,
     /// Bytes whose unpin failed.
     stuck: u64,
     shared: Arc<Shared>,
@@ -94,6 +96,7 @@ impl Slab {
             chunk_bytes,
             pinned: Vec::with_capacity(bytes.div_ceil(chunk_bytes)),
             locked: false,
+            pause: course.pause(),
             stuck: 0,
             shared: Arc::clone(shared),
         };
@@ -227,6 +230,7 @@ impl Slab {
 
     /// Unpins every pinned chunk in reverse and counts the bytes that could not be.
     fn unpin(&mut self) {
+        let course = Course::paced(self.pause);
         while let Some(pinned) = self.pinned.pop() {
             let held = pinned.locked || pinned.device_base.is_some();
             let Some(chunk) = self.chunk(self.pinned.len()).filter(|_| held) else {
@@ -235,6 +239,7 @@ impl Slab {
             if crate::seeded::bug("forgotten-unpin") {
                 continue;
             }
+            let began = clock::now();
             // SAFETY: the chunk is one that was pinned; every slot is home or was never given out,
             // so no device uses it (I1, I3).
             match unsafe { self.shared.memory.unpin(chunk) } {
@@ -245,6 +250,7 @@ impl Slab {
                     tell!(error, %error, "memory stays pinned and mapped");
                 }
             }
+            course.kept_others_out(clock::elapsed(began));
         }
     }
 

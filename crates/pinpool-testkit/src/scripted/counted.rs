@@ -61,9 +61,9 @@ unsafe impl<M: PageLock> PageLock for Counted<M> {
         self.reserved(bytes, result)
     }
 
-    unsafe fn obtained(&self, region: Region) -> Obtained {
+    unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
         // SAFETY: the caller's duty is the same.
-        unsafe { self.inner.obtained(region) }
+        unsafe { self.inner.obtained(region, tier) }
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {

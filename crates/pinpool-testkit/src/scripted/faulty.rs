@@ -129,9 +129,9 @@ unsafe impl<M: PageLock> PageLock for Faulty<M> {
         self.inner.reserve_as(bytes, tier)
     }
 
-    unsafe fn obtained(&self, region: Region) -> Obtained {
+    unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
         // SAFETY: the caller's duty is the same.
-        unsafe { self.inner.obtained(region) }
+        unsafe { self.inner.obtained(region, tier) }
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {

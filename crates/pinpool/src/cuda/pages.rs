@@ -182,8 +182,8 @@ unsafe impl PageLock for CudaPages {
         Ok(start)
     }
 
-    unsafe fn obtained(&self, region: Region) -> Obtained {
-        mapping::obtained(region)
+    unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
+        mapping::obtained(region, tier)
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {

@@ -210,8 +210,8 @@ pub(crate) fn populate_is_known() -> bool {
 }
 
 /// What a populated region lies on, as the system tells.
-pub(crate) fn obtained(region: Region) -> Obtained {
-    let (pages, huge_bytes) = smaps::pages(region);
+pub(crate) fn obtained(region: Region, tier: PageTier) -> Obtained {
+    let (pages, huge_bytes) = smaps::pages(region, tier);
     Obtained { pages, huge_bytes, node: numa::node(region) }
 }
 

@@ -75,8 +75,8 @@ unsafe impl PageLock for Mlock {
         mapping::reserve(bytes, tier, self.options)
     }
 
-    unsafe fn obtained(&self, region: Region) -> Obtained {
-        mapping::obtained(region)
+    unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
+        mapping::obtained(region, tier)
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {

@@ -8,6 +8,7 @@ mod mlock;
 pub(crate) mod numa;
 #[cfg(not(any(loom, shuttle, miri)))]
 pub(crate) mod page;
+mod scan;
 mod smaps;
 mod tier;
 
@@ -75,13 +76,14 @@ pub unsafe trait PageLock: Send + Sync + fmt::Debug {
         self.reserve(bytes)
     }
 
-    /// What a region lies on: read back from the system, not what was asked for.
+    /// What a region lies on that was reserved for pages of this kind: read back from the system, not what
+    /// was asked for.
     ///
     /// # Safety
     ///
-    /// `region` is a reserved region of which every part was populated.
-    unsafe fn obtained(&self, region: Region) -> Obtained {
-        let _ = region;
+    /// `region` is a reserved region of which every part was populated, or all up to one that failed.
+    unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
+        let _ = (region, tier);
         Obtained::default()
     }
 

@@ -1,17 +1,50 @@
-//! What the kernel lists of a mapping: on which kind of pages it lies. It reads one file.
+//! On which kind of pages a region lies, as the kernel says when asked, or lists of each mapping.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-use super::huge::Supply;
+use super::huge::{Supply, granule};
 use super::limits::page_size;
+use super::scan::{self, Scanned};
 use super::{PageTier, Region};
 
-/// The kind of pages that a backed region lies on, and how many bytes of it lie on huge ones.
-pub(super) fn pages(region: Region) -> (PageTier, u64) {
+/// The kind of pages that a backed region lies on, which was mapped for `tier`, and how many bytes of it lie
+/// on huge ones: at least.
+pub(super) fn pages(region: Region, tier: PageTier) -> (PageTier, u64) {
+    let huge = match tier {
+        PageTier::Huge => granule(tier),
+        _ => Supply::read().transparent_bytes.unwrap_or(usize::MAX),
+    };
+    match scanned(region, huge) {
+        Some(Scanned::Huge) if tier == PageTier::Huge => (tier, region.bytes as u64),
+        // Such mappings have pages of that kind or none.
+        Some(Scanned::Huge) => (PageTier::Transparent, whole_pages_of(region, huge) as u64),
+        Some(Scanned::UpTo(bytes)) => (PageTier::Base, bytes as u64),
+        None => listed(region, huge),
+    }
+}
+
+/// What the kernel says of the whole huge pages of a region, if it can be asked.
+fn scanned(region: Region, huge: usize) -> Option<Scanned> {
+    let start = region.start.addr().get();
+    let bytes = whole_pages_of(region, huge);
+    if bytes == 0 {
+        return Some(Scanned::UpTo(0));
+    }
+    let offset = start.next_multiple_of(huge) - start;
+    // SAFETY: whole pages of the region lie within it.
+    scan::ordinary(unsafe { region.part(offset, bytes) })
+}
+
+fn whole_pages_of(region: Region, huge: usize) -> usize {
+    let start = region.start.addr().get();
+    whole_pages(start, start + region.bytes, huge)
+}
+
+/// What the kernel lists: it walks all mappings of the process for that, page by page.
+fn listed(region: Region, huge: usize) -> (PageTier, u64) {
     let Ok(file) = File::open("/proc/self/smaps") else { return (PageTier::Base, 0) };
     let start = region.start.addr().get();
-    let huge = Supply::read().transparent_bytes.unwrap_or(usize::MAX);
     judge(BufReader::new(file), start, start + region.bytes, huge)
 }
 
@@ -79,7 +112,7 @@ mod tests {
     const HUGE: usize = 2 << 20;
     const START: usize = 0x7f00_0020_0000;
 
-    fn listed(from: usize, to: usize, fields: &[(&str, usize)]) -> String {
+    fn list_of(from: usize, to: usize, fields: &[(&str, usize)]) -> String {
         let first = format!("{from:x}-{to:x} rw-p 00000000 00:00 0 \nSize: 1 kB\nRss: 1 kB\n");
         let fields = fields.iter().map(|(name, bytes)| format!("{name}:   {} kB\n", bytes / 1024));
         first + &fields.collect::<String>() + "VmFlags: rd wr mr mw me ac dc hg \n"
@@ -92,11 +125,11 @@ mod tests {
     #[test]
     fn every_whole_huge_page_counts() {
         let bytes = 3 * HUGE + 4096;
-        let list = |huge| listed(START, START + bytes, &[("AnonHugePages", huge)]);
+        let list = |huge| list_of(START, START + bytes, &[("AnonHugePages", huge)]);
         assert_eq!(judged(&list(3 * HUGE), bytes), (PageTier::Transparent, 3 * HUGE as u64));
         assert_eq!(judged(&list(2 * HUGE), bytes), (PageTier::Base, 2 * HUGE as u64));
         assert_eq!(judged(&list(0), bytes), (PageTier::Base, 0));
-        let small = listed(START, START + 4096, &[("AnonHugePages", 0)]);
+        let small = list_of(START, START + 4096, &[("AnonHugePages", 0)]);
         assert_eq!(judged(&small, 4096), (PageTier::Base, 0));
         assert_eq!(judged("", bytes), (PageTier::Base, 0), "nothing is known");
     }
@@ -104,7 +137,7 @@ mod tests {
     #[test]
     fn reserved_pages_are_told_from_transparent_ones() {
         let bytes = 2 * HUGE;
-        let list = |huge| listed(START, START + bytes, &[("Private_Hugetlb", huge)]);
+        let list = |huge| list_of(START, START + bytes, &[("Private_Hugetlb", huge)]);
         assert_eq!(judged(&list(bytes), bytes), (PageTier::Huge, bytes as u64));
         assert_eq!(judged(&list(HUGE), bytes), (PageTier::Base, HUGE as u64));
     }
@@ -113,9 +146,9 @@ mod tests {
     fn neighbours_do_not_count() {
         let bytes = 2 * HUGE;
         let beside = [("AnonHugePages", 8 * HUGE)];
-        let before = listed(START - 8 * HUGE, START, &beside);
-        let after = listed(START + bytes, START + 10 * HUGE, &beside);
-        let own = |huge| listed(START, START + bytes, &[("AnonHugePages", huge)]);
+        let before = list_of(START - 8 * HUGE, START, &beside);
+        let after = list_of(START + bytes, START + 10 * HUGE, &beside);
+        let own = |huge| list_of(START, START + bytes, &[("AnonHugePages", huge)]);
         let list = |huge| format!("{before}{}{after}", own(huge));
         assert_eq!(judged(&list(bytes), bytes), (PageTier::Transparent, bytes as u64));
         assert_eq!(judged(&list(0), bytes), (PageTier::Base, 0));
@@ -124,11 +157,11 @@ mod tests {
     #[test]
     fn a_region_joined_with_others_is_not_flattered() {
         let bytes = 2 * HUGE;
-        let joined = |huge| listed(START - HUGE, START + 3 * HUGE, &[("AnonHugePages", huge)]);
+        let joined = |huge| list_of(START - HUGE, START + 3 * HUGE, &[("AnonHugePages", huge)]);
         assert_eq!(judged(&joined(4 * HUGE), bytes), (PageTier::Transparent, bytes as u64));
         assert_eq!(judged(&joined(3 * HUGE), bytes), (PageTier::Base, HUGE as u64));
-        let split = listed(START, START + HUGE, &[("AnonHugePages", HUGE)])
-            + &listed(START + HUGE, START + bytes, &[("AnonHugePages", HUGE)]);
+        let split = list_of(START, START + HUGE, &[("AnonHugePages", HUGE)])
+            + &list_of(START + HUGE, START + bytes, &[("AnonHugePages", HUGE)]);
         assert_eq!(judged(&split, bytes), (PageTier::Transparent, bytes as u64));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Course {
     backed_here: AtomicUsize,
     backed_shown: AtomicUsize,
     pinned: AtomicUsize,
-    /// Nanoseconds of pinning since others were let in.
+    /// Nanoseconds of pinning or unpinning since others were let in.
     busy_ns: AtomicUsize,
 }
 
@@ -36,6 +36,11 @@ impl Course {
     /// One that nobody stops, with pauses of this length.
     pub(crate) fn paced(pause: Duration) -> Self {
         Self { pause, ..Self::default() }
+    }
+
+    /// How long others are let in.
+    pub(super) fn pause(&self) -> Duration {
+        self.pause
     }
 
     /// The same, which ends so long after now.
@@ -101,11 +106,15 @@ impl Course {
         self.backed.fetch_add(here, Ordering::Relaxed);
     }
 
-    /// A chunk was pinned, which took so long. Lets others in if they have been kept out for long
-    /// enough: locks of the driver and of the system are not fair, and who pins chunk after chunk
-    /// keeps them.
+    /// A chunk was pinned, which took so long.
     pub(crate) fn pinned(&self, bytes: usize, took: Duration) {
         self.pinned.fetch_add(bytes, Ordering::Relaxed);
+        self.kept_others_out(took);
+    }
+
+    /// Lets others in if they have been kept out for long enough: locks of the driver and of the system are
+    /// not fair, and who pins or unpins chunk after chunk keeps them.
+    pub(super) fn kept_others_out(&self, took: Duration) {
         let took = usize::try_from(took.as_nanos()).unwrap_or(usize::MAX);
         let busy = self.busy_ns.load(Ordering::Relaxed).saturating_add(took);
         let pauses = busy >= BUSY_NS && !self.pause.is_zero();

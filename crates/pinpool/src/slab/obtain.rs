@@ -76,7 +76,7 @@ fn attempt(
         }
     };
     // SAFETY: reserved and populated above.
-    let mut obtained = unsafe { memory.obtained(region) };
+    let mut obtained = unsafe { memory.obtained(region, tier) };
     if crate::seeded::bug("assumed-pages") {
         obtained.pages = tier;
     }

@@ -100,8 +100,9 @@ fn thread_count(bytes: usize, threads: Threads) -> usize {
     }
 }
 
-/// Small enough to share out evenly, large enough that the counter between threads is idle.
-const PIECE_BYTES: usize = 16 << 20;
+/// Small enough that all threads end at about the same time, large enough that the counter between them is idle:
+/// 16 threads back so much in 1.5 ms each.
+const PIECE_BYTES: usize = 4 << 20;
 /// Below this a second thread costs more than it saves.
 const BYTES_PER_THREAD: usize = 64 << 20;
 /// More threads gain nothing: the memory is the limit.

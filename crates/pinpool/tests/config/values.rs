@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use pinpool::{
     ALIGN_DEFAULT, BackendChoice, ClassConfig, HugePages, KeepFree, LockMode, Numa, OnPressure,
-    PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT, Plan, Pool, PoolBuilder, PoolConfig, THREADS_MAX, Threads,
+    PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT, Plan, Pool, PoolBuilder, PoolConfig, THREADS_MAX,
+    Threads,
 };
 
 use crate::{CLASS, assert_refused, builder, config, refused};

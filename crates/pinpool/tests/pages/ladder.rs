@@ -223,9 +223,9 @@ unsafe impl<M: pinpool::PageLock> pinpool::PageLock for FirstTiers<M> {
         self.inner.reserve_as(bytes, tier)
     }
 
-    unsafe fn obtained(&self, region: pinpool::Region) -> pinpool::Obtained {
+    unsafe fn obtained(&self, region: pinpool::Region, tier: PageTier) -> pinpool::Obtained {
         // SAFETY: the caller's duty is the same.
-        unsafe { self.inner.obtained(region) }
+        unsafe { self.inner.obtained(region, tier) }
     }
 
     unsafe fn populate(&self, part: pinpool::Region) -> Result<(), pinpool::MemoryError> {

@@ -35,6 +35,8 @@ struct State {
     group: Option<Cgroup>,
     /// Bytes that threads of this pool take at this moment: in part they count as used already.
     taking: u64,
+    /// Bytes that may be taken without another look: a small part of what was left at the last one.
+    credit: u64,
     /// Others held the lock for too long: they are not waited for any more.
     impatient: bool,
     /// Why no more is admitted.
@@ -90,7 +92,7 @@ impl Admission {
             group
         });
         let mut state = self.state.lock();
-        (state.group, state.impatient) = (group, false);
+        (state.group, state.impatient, state.credit) = (group, false, 0);
         drop(state);
         self.leave_line();
         match facts.binding(self.keep, locked) {
@@ -143,6 +145,10 @@ impl Admission {
                 return Err(refusal.error.clone());
             }
             let wanted = state.taking.saturating_add(bytes);
+            if let Some(credit) = state.credit.checked_sub(bytes) {
+                (state.credit, state.taking) = (credit, wanted);
+                return Ok(None);
+            }
             let Some(headroom) = state.headroom(wanted, self.keep, &self.root) else {
                 state.taking = wanted;
                 return Ok(None);
@@ -155,6 +161,8 @@ impl Admission {
                 }
                 _ if room >= wanted => {
                     state.taking = wanted;
+                    let spare = room.saturating_sub(wanted.saturating_add(NEAR));
+                    state.credit = (spare / SHARERS).min(CREDIT_MAX);
                     return Ok(None);
                 }
                 _ if state.taking == 0 => {
@@ -226,6 +234,10 @@ fn refused(step: MemoryStep, bytes: u64, headroom: Headroom) -> MemoryError {
 
 /// So little room that one piece at a time is taken: as many bytes as 32 threads take at once.
 const NEAR: u64 = 512 << 20;
+/// So many processes may take on credit what each of them saw at the same moment, and all of it is there.
+const SHARERS: u64 = 64;
+/// A look costs some 50 us, one thread at a time; backing so much takes 20 ms.
+const CREDIT_MAX: u64 = 1 << 30;
 /// Between looks while others take theirs: a piece of 16 MiB takes some milliseconds.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long another process is waited for. A stopped one holds its turn for ever.
