@@ -10,7 +10,7 @@ use crate::config::layer::{ClassLayer, Layer};
 use crate::config::{BackendChoice, ClassConfig, OnPressure, PoolConfig, Threads, env};
 use crate::error::{ConfigError, Error, Origin};
 use crate::foreign::tell;
-use crate::memory::{ForkPolicy, KeepFree, LockMode, PageLock};
+use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa, PageLock};
 use crate::plan::Plan;
 use crate::pool::Pool;
 
@@ -111,7 +111,14 @@ impl PoolBuilder {
 
     /// The CUDA device by number.
     pub fn device(mut self, device: u32) -> Self {
-        self.layer.device = Some(device);
+        self.layer.device = Some(vec![device]);
+        self
+    }
+
+    /// As [`Self::device`] for the first, and the other devices that use the memory: it lies near all of
+    /// them.
+    pub fn devices(mut self, first: u32, others: impl IntoIterator<Item = u32>) -> Self {
+        self.layer.device = Some([first].into_iter().chain(others).collect());
         self
     }
 
@@ -124,6 +131,18 @@ impl PoolBuilder {
     /// Whether host memory is locked.
     pub fn lock(mut self, lock: LockMode) -> Self {
         self.layer.lock = Some(lock);
+        self
+    }
+
+    /// Whether slabs lie on huge pages.
+    pub fn huge_pages(mut self, huge: HugePages) -> Self {
+        self.layer.huge_pages = Some(huge);
+        self
+    }
+
+    /// On which NUMA node slabs lie.
+    pub fn numa(mut self, numa: Numa) -> Self {
+        self.layer.numa = Some(numa);
         self
     }
 

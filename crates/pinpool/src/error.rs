@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence::FenceError;
+use crate::memory::huge::Supply;
 use crate::memory::{BackendKind, Headroom, MemoryError};
 use crate::size_class::ClassId;
 use crate::tag::Tag;
@@ -66,6 +67,27 @@ pub enum Error {
         taken: u64,
         /// The limit that binds, with its figures.
         headroom: Box<Headroom>,
+    },
+
+    /// Huge pages are required and could not be had. Everything was rolled back.
+    #[error(
+        "class '{class}': {source}; {}{}, or set huge_pages = \"try\" in [pool]",
+        Reserve { needed: *.needed, free: *.free, page_bytes: *.page_bytes }, Transparent(.transparent)
+    )]
+    HugePages {
+        /// The class whose slab was being made.
+        class: String,
+        /// Reserved huge pages that the pool needs for all its slabs.
+        needed: u64,
+        /// Reserved huge pages that are free.
+        free: u64,
+        /// Bytes of a reserved huge page; 0 where the system has none.
+        page_bytes: usize,
+        /// Who gets transparent huge pages: `always`, `madvise`, `never`, or nothing if the system does
+        /// not tell.
+        transparent: String,
+        /// The step that failed and its cause.
+        source: MemoryError,
     },
 
     /// Host memory could not be obtained or pinned. Everything was rolled back.
@@ -170,7 +192,20 @@ impl Error {
                 | Self::BackendUnavailable { .. }
                 | Self::MemlockLimit { .. }
                 | Self::NoRoom { .. }
+                | Self::HugePages { .. }
         )
+    }
+
+    /// Why `class` has no huge pages, and what a pool with such slabs needs.
+    pub(crate) fn not_huge(
+        class: String,
+        slabs: impl Iterator<Item = u64>,
+        source: MemoryError,
+    ) -> Self {
+        let supply = Supply::read();
+        let needed = slabs.map(|bytes| supply.pages_for(bytes)).sum();
+        let Supply { page_bytes, free, transparent, .. } = supply;
+        Self::HugePages { class, needed, free, page_bytes, transparent, source }
     }
 }
 
@@ -579,6 +614,46 @@ impl fmt::Display for Limit {
         match self.0 {
             Some(bytes) => write!(f, "{bytes} bytes"),
             None => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// What to reserve, where huge pages can be.
+struct Reserve {
+    needed: u64,
+    free: u64,
+    page_bytes: usize,
+}
+
+impl fmt::Display for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { needed, free, page_bytes } = self;
+        if *page_bytes == 0 {
+            return Ok(());
+        }
+        write!(
+            f,
+            "reserve {needed} huge pages of {page_bytes} bytes ({free} are free) with `sysctl \
+             vm.nr_hugepages`, which need fork = \"deny\", no debug_checks and Linux 5.14; or "
+        )
+    }
+}
+
+/// What to do for transparent huge pages, by who gets them now.
+struct Transparent<'a>(&'a str);
+
+impl fmt::Display for Transparent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+        match self.0 {
+            "" => f.write_str("use a kernel that has transparent ones"),
+            "always" | "madvise" => write!(
+                f,
+                "free or compact memory (`sysctl vm.compact_memory=1`): {ENABLED} is '{}', but too few \
+                 transparent ones were given",
+                self.0
+            ),
+            mode => write!(f, "set {ENABLED} to madvise, it is '{mode}'"),
         }
     }
 }

@@ -95,12 +95,12 @@ pub use in_flight::{InFlight, Landing, TryTakeError};
 pub use lease::Lease;
 
 pub use memory::{
-    BackendKind, ForkPolicy, Heap, KeepFree, LockMode, Memlock, MemoryCause, MemoryError,
-    MemoryStep, Mlock, PageLock, Pinned, Region,
+    BackendKind, ForkPolicy, Heap, HugePages, KeepFree, LockMode, Memlock, MemoryCause,
+    MemoryError, MemoryStep, Mlock, Numa, Obtained, PageLock, PageTier, Pinned, Region,
 };
 pub use plan::{ClassPlan, GrowPlan, Plan};
 pub use pool::{LeaseFuture, Pool};
-pub use report::{CloseReport, Holder, StartupReport, StuckSlot};
+pub use report::{CloseReport, Holder, SlabReport, StartupReport, StuckSlot};
 pub use shared_lease::SharedLease;
 pub use size_class::ClassId;
 pub use slab::StartupTimes;

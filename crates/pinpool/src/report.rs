@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::class::Held;
 use crate::error::ClassName;
-use crate::memory::BackendKind;
-use crate::slab::StartupTimes;
+use crate::memory::{BackendKind, PageTier};
+use crate::plan::ClassPlan;
+use crate::slab::{Slab, StartupTimes};
 use crate::tag::Tag;
 
 /// How a pool came to its memory.
@@ -20,10 +21,67 @@ pub struct StartupReport {
     pub reason: String,
     /// Every slab is locked in RAM.
     pub pinned: bool,
+    /// What each slab really lies on, in the order of the plan's classes.
+    pub slabs: Vec<SlabReport>,
+    /// What was asked for and cannot be had here, such as a place on a NUMA node.
+    pub notes: Vec<String>,
     /// Time per step, over all slabs.
     pub times: StartupTimes,
     /// Time of all steps together.
     pub total: Duration,
+}
+
+/// What the slab that a class opened with really lies on, as the system tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlabReport {
+    /// Its class.
+    pub class: ClassName,
+    /// Bytes mapped: on reserved huge pages rounded up to whole ones.
+    pub bytes: u64,
+    /// The kind of its pages; a huge one only if every whole huge page of the slab is.
+    pub pages: PageTier,
+    /// Bytes on huge pages of either kind; a lower bound where the system tells no more.
+    pub huge_bytes: u64,
+    /// Its NUMA node, if all of it that was looked at lies on one, and the system tells.
+    pub node: Option<u32>,
+}
+
+impl SlabReport {
+    /// One of each slab.
+    pub(crate) fn of_all(classes: &[ClassPlan], slabs: &[Slab]) -> Vec<Self> {
+        let each = classes.iter().zip(slabs);
+        each.map(|(class, slab)| {
+            let obtained = slab.obtained();
+            Self {
+                class: ClassName::new(&class.name),
+                bytes: slab.mapped_bytes() as u64,
+                pages: obtained.pages,
+                huge_bytes: obtained.huge_bytes,
+                node: obtained.node,
+            }
+        })
+        .collect()
+    }
+}
+
+impl fmt::Display for SlabReport {
+    /// Short, for a line of many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.class, self.pages)?;
+        match self.node {
+            Some(node) => write!(f, " on node {node}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StartupReport {
+    /// All slabs in one short line.
+    pub(crate) fn slabs_line(&self) -> String {
+        let slabs: Vec<_> = self.slabs.iter().map(ToString::to_string).collect();
+        slabs.join(", ")
+    }
 }
 
 /// What was still out when a close ended.

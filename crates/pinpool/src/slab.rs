@@ -1,20 +1,25 @@
 //! One pinned region cut into slots: it is obtained in steps, and whatever was obtained is undone in
 //! reverse when a step fails or the slab is dropped.
 
+mod obtain;
+mod populate;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::Threads;
 use crate::foreign::tell;
-use crate::memory::{MemoryCause, MemoryError, MemoryStep, Pinned, Region};
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, Obtained, Pinned, Region};
 use crate::shared::Shared;
-use crate::sync::plain::{AtomicUsize, Ordering};
 
 /// The memory of one class.
 #[derive(Debug)]
 pub(crate) struct Slab {
     region: Region,
+    /// The region as it was reserved: what is behind its end nobody uses.
+    mapped: Region,
+    obtained: Obtained,
     chunk_bytes: usize,
     /// The chunks pinned so far, in order.
     pinned: Vec<Pinned>,
@@ -67,10 +72,11 @@ impl Slab {
         // Read before the half-made slab is dropped and its share is gone.
         let failure = |error| SlabFailure { error, pinned: shared.budget.used() };
         let SlabSize { bytes, chunk_bytes } = size;
-        let start = timed(&mut times.reserve, || shared.memory.reserve(bytes)).map_err(failure)?;
-        shared.slab_opened(bytes as u64);
+        let backed = obtain::obtain(bytes, threads, shared, times).map_err(failure)?;
         let mut slab = Self {
-            region: Region { start, bytes },
+            region: Region { start: backed.region.start, bytes },
+            mapped: backed.region,
+            obtained: backed.obtained,
             chunk_bytes,
             pinned: Vec::with_capacity(bytes.div_ceil(chunk_bytes)),
             locked: false,
@@ -78,7 +84,6 @@ impl Slab {
             shared: Arc::clone(shared),
         };
         // From here `slab`'s drop undoes what was done (I10).
-        timed(&mut times.populate, || populate(shared, slab.region, threads)).map_err(failure)?;
         if pin {
             timed(&mut times.pin, || slab.pin()).map_err(failure)?;
         }
@@ -88,6 +93,16 @@ impl Slab {
     /// The first byte of a slot.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.region.start
+    }
+
+    /// Bytes that are mapped for it.
+    pub(crate) fn mapped_bytes(&self) -> usize {
+        self.mapped.bytes
+    }
+
+    /// What it really lies on.
+    pub(crate) fn obtained(&self) -> Obtained {
+        self.obtained
     }
 
     /// The pool's common ground.
@@ -188,61 +203,12 @@ impl Drop for Slab {
         // What a device or the kernel still holds must not be unmapped under it (I6).
         if self.stuck == 0 {
             // SAFETY: the region is ours, nothing of it is pinned, and no slot is out.
-            if let Err(error) = unsafe { self.shared.memory.release(self.region) } {
-                self.stuck = self.region.bytes as u64;
+            if let Err(error) = unsafe { self.shared.memory.release(self.mapped) } {
+                self.stuck = self.mapped.bytes as u64;
                 tell!(error, %error, "memory stays mapped");
             }
         }
-        self.shared.slab_closed(self.region.bytes as u64, self.stuck);
-    }
-}
-
-/// Backs the region with memory from several threads. A thread that cannot be started is no
-/// failure: the others, the caller first, take its share.
-fn populate(shared: &Shared, region: Region, threads: Threads) -> Result<(), MemoryError> {
-    let pieces = region.bytes.div_ceil(PIECE_BYTES);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        loop {
-            let piece = next.fetch_add(1, Ordering::Relaxed);
-            if piece >= pieces {
-                return Ok(());
-            }
-            let offset = piece * PIECE_BYTES;
-            // SAFETY: the piece lies within the region.
-            let part = unsafe { region.part(offset, PIECE_BYTES.min(region.bytes - offset)) };
-            let _room = shared.admission.admit(part.bytes as u64)?;
-            // SAFETY: the region was reserved by this memory, and nobody uses it yet.
-            unsafe { shared.memory.populate(part) }?;
-        }
-    };
-    let work = &work;
-    std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..thread_count(region.bytes, threads).min(pieces))
-            .map_while(|_| {
-                let named = std::thread::Builder::new().name("pinpool-prefault".into());
-                named.spawn_scoped(scope, work).ok()
-            })
-            .collect();
-        let mut result = work();
-        for helper in helpers {
-            result = result.and(helper.join().unwrap_or(Err(MemoryError {
-                step: MemoryStep::Populate,
-                bytes: region.bytes,
-                cause: MemoryCause::Other("a prefault thread panicked"),
-            })));
-        }
-        result
-    })
-}
-
-fn thread_count(bytes: usize, threads: Threads) -> usize {
-    match threads {
-        Threads::Count(count) => count,
-        Threads::Auto => {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            bytes.div_ceil(BYTES_PER_THREAD).min(processors).min(AUTO_THREADS_MAX)
-        }
+        self.shared.slab_closed(self.mapped.bytes as u64, self.stuck);
     }
 }
 
@@ -252,10 +218,3 @@ fn timed<T>(total: &mut Duration, step: impl FnOnce() -> T) -> T {
     *total += start.elapsed();
     result
 }
-
-/// Small enough to share out evenly, large enough that the counter between threads is idle.
-const PIECE_BYTES: usize = 16 << 20;
-/// Below this a second thread costs more than it saves.
-const BYTES_PER_THREAD: usize = 64 << 20;
-/// More threads gain nothing: the memory is the limit.
-const AUTO_THREADS_MAX: usize = 16;

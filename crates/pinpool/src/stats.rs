@@ -26,7 +26,7 @@ pub struct PoolStats {
     pub pinned_bytes: u64,
     /// The most bytes the pool may pin.
     pub cap_bytes: u64,
-    /// Bytes mapped in slabs now.
+    /// Bytes mapped in slabs now; on reserved huge pages the rest of a slab's last one included.
     pub mapped_bytes: u64,
     /// Bytes whose unpin or unmap failed; they stay mapped.
     pub stuck_bytes: u64,

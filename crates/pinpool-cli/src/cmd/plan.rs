@@ -32,8 +32,11 @@ fn to_json(plan: &Plan) -> Value {
         "pool": {
             "backend": config.backend.to_string(),
             "device": config.device,
+            "other_devices": config.other_devices,
             "max_pinned": config.max_pinned,
             "lock": config.lock.to_string(),
+            "huge_pages": config.huge_pages.to_string(),
+            "numa": config.numa.to_string(),
             "prefault_threads": prefault_threads,
             "pin_chunk": config.pin_chunk,
             "fork": config.fork.to_string(),

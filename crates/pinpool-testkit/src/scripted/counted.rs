@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use pinpool::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use pinpool::{BackendKind, MemoryError, MemoryStep, Obtained, PageLock, PageTier, Pinned, Region};
 
 use super::Ledger;
 
@@ -18,6 +18,19 @@ impl<M: PageLock> Counted<M> {
     pub fn new(inner: M) -> (Self, Ledger) {
         let ledger = Ledger::default();
         (Self { inner, ledger: ledger.clone() }, ledger)
+    }
+
+    /// Books one reservation.
+    fn reserved(
+        &self,
+        bytes: usize,
+        result: Result<NonNull<u8>, MemoryError>,
+    ) -> Result<NonNull<u8>, MemoryError> {
+        self.ledger.count(MemoryStep::Reserve, result.is_err());
+        if let Ok(start) = result {
+            self.ledger.reserved(Region { start, bytes });
+        }
+        result
     }
 }
 
@@ -36,12 +49,21 @@ unsafe impl<M: PageLock> PageLock for Counted<M> {
     }
 
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
-        let result = self.inner.reserve(bytes);
-        self.ledger.count(MemoryStep::Reserve, result.is_err());
-        if let Ok(start) = result {
-            self.ledger.reserved(Region { start, bytes });
-        }
-        result
+        self.reserved(bytes, self.inner.reserve(bytes))
+    }
+
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        self.inner.tiers(bytes)
+    }
+
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
+        let result = self.inner.reserve_as(bytes, tier);
+        self.reserved(bytes, result)
+    }
+
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.obtained(region) }
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
@@ -75,12 +97,13 @@ unsafe impl<M: PageLock> PageLock for Counted<M> {
     }
 
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
-        self.ledger.releasing(region);
+        // Before the call: once it is over another thread may be given the same addresses.
+        let held = self.ledger.releasing(region);
         // SAFETY: the caller's duty is the same.
         let result = unsafe { self.inner.release(region) };
         self.ledger.count(MemoryStep::Release, result.is_err());
-        if result.is_ok() {
-            self.ledger.released(region);
+        if result.is_err() {
+            self.ledger.not_released(region, held);
         }
         result
     }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use pinpool::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use pinpool::{BackendKind, MemoryError, MemoryStep, Obtained, PageLock, PageTier, Pinned, Region};
 
 use super::{STEPS, index};
 
@@ -51,6 +51,20 @@ unsafe impl<M: PageLock> PageLock for Delayed<M> {
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         self.sleep(MemoryStep::Reserve);
         self.inner.reserve(bytes)
+    }
+
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        self.inner.tiers(bytes)
+    }
+
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
+        self.sleep(MemoryStep::Reserve);
+        self.inner.reserve_as(bytes, tier)
+    }
+
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.obtained(region) }
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {

@@ -4,7 +4,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pinpool::{BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use pinpool::{
+    BackendKind, MemoryCause, MemoryError, MemoryStep, Obtained, PageLock, PageTier, Pinned, Region,
+};
 
 /// Which calls fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +118,20 @@ unsafe impl<M: PageLock> PageLock for Faulty<M> {
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
         self.log.check(MemoryStep::Reserve, bytes)?;
         self.inner.reserve(bytes)
+    }
+
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        self.inner.tiers(bytes)
+    }
+
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
+        self.log.check(MemoryStep::Reserve, bytes)?;
+        self.inner.reserve_as(bytes, tier)
+    }
+
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.obtained(region) }
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {

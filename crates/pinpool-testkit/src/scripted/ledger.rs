@@ -28,7 +28,7 @@ struct Book {
 }
 
 #[derive(Debug)]
-struct Held {
+pub(super) struct Held {
     bytes: usize,
     populated_bytes: usize,
     /// Pinned chunks (offset, bytes) in the order of their pinning.
@@ -176,8 +176,10 @@ impl Ledger {
         book.pinned_bytes = book.pinned_bytes.saturating_sub(chunk.bytes);
     }
 
-    pub(super) fn releasing(&self, region: Region) {
-        self.book.lock().at(region, "release", |held, offset, bytes| {
+    /// Takes the region out of the book, until the release has failed.
+    pub(super) fn releasing(&self, region: Region) -> Option<Held> {
+        let mut book = self.book.lock();
+        book.at(region, "release", |held, offset, bytes| {
             if (offset, bytes) != (0, held.bytes) {
                 Some("not the whole region")
             } else if held.pinned.is_empty() {
@@ -186,10 +188,12 @@ impl Ledger {
                 Some("released while pinned")
             }
         });
+        book.regions.remove(&(region.start.as_ptr() as usize))
     }
 
-    pub(super) fn released(&self, region: Region) {
-        self.book.lock().regions.remove(&(region.start.as_ptr() as usize));
+    pub(super) fn not_released(&self, region: Region, held: Option<Held>) {
+        let start = region.start.as_ptr() as usize;
+        self.book.lock().regions.extend(held.map(|held| (start, held)));
     }
 }
 

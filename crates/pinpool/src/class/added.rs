@@ -261,7 +261,7 @@ impl ClassRef {
         let size = SlabSize { bytes: grow.slab_bytes, chunk_bytes: grow.chunk_bytes };
         let mut times = StartupTimes::default();
         let (pins, shared) = (class.pins && class.locked, &class.shared);
-        let entered = shared.admission.enter(grow.slab_bytes as u64, pins);
+        let entered = shared.enter(grow.slab_bytes as u64, pins);
         let slab = entered
             .map_err(|error| SlabFailure { error, pinned: shared.budget.used() })
             .and_then(|()| Slab::open(size, pins, class.threads, shared, &mut times))

@@ -76,7 +76,13 @@ impl Source<'_> {
                 let problem = format!("key '{name}' does not belong in [pool]");
                 return Err(self.error(key.span(), problem).help("move it under a [[class]]"));
             }
-            layer.set(name, raw(value)).map_err(|bad| self.bad_value(key, value, bad))?;
+            let set = match value.get_ref() {
+                DeValue::Array(devices) if name == "device" => {
+                    layer.set_devices(devices.iter().map(raw))
+                }
+                _ => layer.set(name, raw(value)),
+            };
+            set.map_err(|bad| self.bad_value(key, value, bad))?;
         }
         Ok(())
     }

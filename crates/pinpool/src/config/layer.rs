@@ -7,15 +7,18 @@ use super::value::{self, BadValue, Raw};
 use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, OnEmpty, OnPressure, PoolConfig};
 use super::{SPILL_MAX, Scrub};
 use crate::free_list::SLOTS_MAX;
-use crate::memory::{ForkPolicy, KeepFree, LockMode};
+use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 
 /// The options that one source sets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layer {
     pub(crate) backend: Option<BackendChoice>,
-    pub(crate) device: Option<u32>,
+    /// The device whose context is used, and then the others.
+    pub(crate) device: Option<Vec<u32>>,
     pub(crate) max_pinned: Option<u64>,
     pub(crate) lock: Option<LockMode>,
+    pub(crate) huge_pages: Option<HugePages>,
+    pub(crate) numa: Option<Numa>,
     pub(crate) prefault_threads: Option<Threads>,
     pub(crate) pin_chunk: Option<u64>,
     pub(crate) fork: Option<ForkPolicy>,
@@ -48,11 +51,13 @@ pub(crate) struct ClassLayer {
 }
 
 /// The keys of `[pool]`.
-pub(super) const POOL_KEYS: [&str; 12] = [
+pub(super) const POOL_KEYS: [&str; 14] = [
     "backend",
     "device",
     "max_pinned",
     "lock",
+    "huge_pages",
+    "numa",
     "prefault_threads",
     "pin_chunk",
     "fork",
@@ -85,12 +90,14 @@ impl Layer {
     pub(super) fn set(&mut self, key: &str, raw: Raw<'_>) -> Result<(), BadValue> {
         match key {
             "backend" => self.backend = Some(value::backend(raw)?),
-            "device" => {
-                let device = value::number(raw, 0, i32::MAX as u64)?;
-                self.device = u32::try_from(device).ok();
-            }
+            "device" => match raw {
+                Raw::Text(text) => self.set_devices(text.split(',').map(Raw::Text))?,
+                raw => self.set_devices([raw].into_iter())?,
+            },
             "max_pinned" => self.max_pinned = Some(at_least_one(value::bytes(raw)?)?),
             "lock" => self.lock = Some(value::lock(raw)?),
+            "huge_pages" => self.huge_pages = Some(value::huge_pages(raw)?),
+            "numa" => self.numa = Some(value::numa(raw)?),
             "prefault_threads" => self.prefault_threads = Some(value::threads(raw)?),
             "pin_chunk" => self.pin_chunk = Some(at_least_one(value::bytes(raw)?)?),
             "fork" => self.fork = Some(value::fork(raw)?),
@@ -104,12 +111,29 @@ impl Layer {
         Ok(())
     }
 
+    /// Sets the key `device`, which is a number or a list.
+    pub(super) fn set_devices<'r>(
+        &mut self,
+        devices: impl Iterator<Item = Raw<'r>>,
+    ) -> Result<(), BadValue> {
+        let number = |raw| value::number(raw, 0, i32::MAX as u64);
+        let devices = devices.map(|raw| Ok(u32::try_from(number(raw)?).unwrap_or(u32::MAX)));
+        let devices = devices.collect::<Result<Vec<_>, _>>()?;
+        if devices.is_empty() {
+            return Err(problem("name at least one device"));
+        }
+        self.device = Some(devices);
+        Ok(())
+    }
+
     /// Lays `over` on top: its values win, and its classes change those of the same name.
     pub(crate) fn merge(&mut self, over: Self) {
         take(&mut self.backend, over.backend);
         take(&mut self.device, over.device);
         take(&mut self.max_pinned, over.max_pinned);
         take(&mut self.lock, over.lock);
+        take(&mut self.huge_pages, over.huge_pages);
+        take(&mut self.numa, over.numa);
         take(&mut self.prefault_threads, over.prefault_threads);
         take(&mut self.pin_chunk, over.pin_chunk);
         take(&mut self.fork, over.fork);
@@ -147,6 +171,8 @@ impl Layer {
             ("device", self.device.is_some()),
             ("max_pinned", self.max_pinned.is_some()),
             ("lock", self.lock.is_some()),
+            ("huge_pages", self.huge_pages.is_some()),
+            ("numa", self.numa.is_some()),
             ("prefault_threads", self.prefault_threads.is_some()),
             ("pin_chunk", self.pin_chunk.is_some()),
             ("fork", self.fork.is_some()),
@@ -164,11 +190,15 @@ impl Layer {
     pub(crate) fn into_config(self) -> PoolConfig {
         let defaults = PoolConfig::default();
         let track_holders = self.track_holders.unwrap_or(defaults.track_holders);
+        let mut devices = self.device.unwrap_or_default().into_iter();
         PoolConfig {
             backend: self.backend.unwrap_or(defaults.backend),
-            device: self.device.unwrap_or(defaults.device),
+            device: devices.next().unwrap_or(defaults.device),
+            other_devices: devices.collect(),
             max_pinned: self.max_pinned,
             lock: self.lock.unwrap_or(defaults.lock),
+            huge_pages: self.huge_pages.unwrap_or(defaults.huge_pages),
+            numa: self.numa.unwrap_or(defaults.numa),
             prefault_threads: self.prefault_threads.unwrap_or(defaults.prefault_threads),
             pin_chunk: self.pin_chunk.unwrap_or(defaults.pin_chunk),
             fork: self.fork.unwrap_or(defaults.fork),
@@ -362,8 +392,8 @@ mod tests {
     fn sample(key: &str) -> Raw<'static> {
         Raw::Text(match key {
             "backend" => "host",
-            "lock" => "off",
             "fork" => "deny",
+            "lock" | "huge_pages" => "off",
             "on_empty" => "grow",
             "on_pressure" => "ignore",
             "scrub" => "zero",

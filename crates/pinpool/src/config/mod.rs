@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use class::{ALIGN_DEFAULT, ClassConfig, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT};
 pub use class::{OnEmpty, SPILL_MAX, Scrub};
 
-use crate::memory::{ForkPolicy, KeepFree, LockMode};
+use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 
 /// An effective configuration: every option with the value that holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +21,18 @@ use crate::memory::{ForkPolicy, KeepFree, LockMode};
 pub struct PoolConfig {
     /// Which memory the pool stands on. Default: [`BackendChoice::Auto`].
     pub backend: BackendChoice,
-    /// The CUDA device, by its number in the driver's order. Default: 0.
+    /// The CUDA device whose context is used, by its number in the driver's order. Default: 0.
     pub device: u32,
+    /// Other devices that use the memory, which then lies near all of them. Default: none.
+    pub other_devices: Vec<u32>,
     /// The most bytes the pool may pin. Default: none, the classes themselves are the limit.
     pub max_pinned: Option<u64>,
     /// Whether host memory is locked in RAM. Default: [`LockMode::Require`].
     pub lock: LockMode,
+    /// Whether slabs lie on huge pages. Default: [`HugePages::Try`].
+    pub huge_pages: HugePages,
+    /// On which NUMA node slabs lie. Default: [`Numa::Auto`].
+    pub numa: Numa,
     /// Threads that touch the memory at start-up. Default: [`Threads::Auto`].
     pub prefault_threads: Threads,
     /// Bytes pinned by one system or driver call. Default: [`PIN_CHUNK_DEFAULT`].
@@ -101,8 +107,11 @@ impl Default for PoolConfig {
         Self {
             backend: BackendChoice::default(),
             device: 0,
+            other_devices: Vec::new(),
             max_pinned: None,
             lock: LockMode::default(),
+            huge_pages: HugePages::default(),
+            numa: Numa::default(),
             prefault_threads: Threads::default(),
             pin_chunk: PIN_CHUNK_DEFAULT,
             fork: ForkPolicy::default(),

@@ -8,7 +8,8 @@ use bytesize::ByteSize;
 use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, OnPressure, Scrub};
 use super::{THREADS_MAX, Threads};
 use crate::frame::FrameSpec;
-use crate::memory::{ForkPolicy, KeepFree, LockMode};
+use crate::memory::numa::NODES_MAX;
+use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 
 /// A value as the user wrote it.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +94,25 @@ pub(super) fn lock(raw: Raw<'_>) -> Value<LockMode> {
             &["require", "try", "off"],
         ),
     }
+}
+
+/// Whether slabs lie on huge pages.
+pub(super) fn huge_pages(raw: Raw<'_>) -> Value<HugePages> {
+    choice(raw, &[HugePages::Off, HugePages::Try, HugePages::Require], &["off", "try", "require"])
+}
+
+/// `auto`, `off` or the number of a node.
+pub(super) fn numa(raw: Raw<'_>) -> Value<Numa> {
+    match raw {
+        Raw::Text("auto") => return Ok(Numa::Auto),
+        Raw::Text("off") => return Ok(Numa::Off),
+        _ => {}
+    }
+    let node = number(raw, 0, u64::from(NODES_MAX - 1)).map_err(|wrong| BadValue {
+        problem: format!("{}, \"auto\" or \"off\"", wrong.problem),
+        ..wrong
+    })?;
+    Ok(Numa::Node(u32::try_from(node).unwrap_or(NODES_MAX)))
 }
 
 /// What a forked child gets.

@@ -14,7 +14,8 @@ use super::event::EventPool;
 use super::exit;
 use super::probe::probe;
 use crate::memory::mapping::{self, MapOptions};
-use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, Obtained, PageLock};
+use crate::memory::{PageTier, Pinned, Region, huge};
 
 /// Host memory that a CUDA device can copy from without staging and reach in place.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct CudaPages {
     events: EventPool,
     context: ReleasedQuietly,
     register: bool,
+    /// Of all devices, in the driver's order, where it tells.
+    pci_addresses: Vec<Option<String>>,
     options: MapOptions,
 }
 
@@ -49,12 +52,10 @@ impl CudaPages {
     pub fn open(device: u32) -> Result<Self, String> {
         let driver = probe()?;
         let Some(info) = driver.devices.get(device as usize) else {
-            return Err(format!(
-                "device {device} does not exist: the driver sees {} (device 0 to {})",
-                driver.devices.len(),
-                driver.devices.len() - 1
-            ));
+            return Err(no_such_device(device, driver.devices.len()));
         };
+        let pci_addresses = driver.devices.iter().map(|device| device.pci_address.clone());
+        let pci_addresses = pci_addresses.collect();
         if let Some(fault) = &info.fault {
             return Err(fault.clone());
         }
@@ -68,6 +69,7 @@ impl CudaPages {
             events: EventPool::new(&context),
             context: ReleasedQuietly(ManuallyDrop::new(context)),
             register: info.can_register,
+            pci_addresses,
             options: MapOptions::default(),
         })
     }
@@ -75,6 +77,15 @@ impl CudaPages {
     /// The same, mapped in this way; memory that the driver allocates is not.
     pub(crate) fn mapped(self, options: MapOptions) -> Self {
         Self { options, ..self }
+    }
+
+    /// Where these devices are on the PCI bus, if the driver tells; or why one cannot be used.
+    pub(crate) fn pci_addresses(&self, devices: &[u32]) -> Result<Vec<String>, String> {
+        let found = devices.iter().map(|device| {
+            let found = self.pci_addresses.get(*device as usize);
+            found.ok_or_else(|| no_such_device(*device, self.pci_addresses.len()))
+        });
+        Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().cloned().collect())
     }
 
     /// The CUDA backend underneath `memory`, if that is what it is.
@@ -138,15 +149,26 @@ impl CudaPages {
 // SAFETY: B1 mappings are fresh zero pages, and allocations are zeroed here; B2 registering changes
 // no byte; B3 a failed registration registers nothing, and one whose address cannot be had is undone;
 // B4 registered and allocated host memory stays in RAM until undone; B5 the address is the driver's
-// own; B6 the driver calls neither unwind nor call back.
+// own; B6 the driver calls neither unwind nor call back; B7 mappings as on the host, and what the driver
+// allocates it backs at once.
 unsafe impl PageLock for CudaPages {
     fn kind(&self) -> BackendKind {
         BackendKind::Cuda
     }
 
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
+        self.reserve_as(bytes, PageTier::Base)
+    }
+
+    /// The driver chooses the pages of what it allocates: one try, and then a look at them.
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        let tiers = huge::tiers(bytes, self.options);
+        if self.register { tiers } else { tiers.last().copied().into_iter().collect() }
+    }
+
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
         if self.register {
-            return mapping::reserve(bytes, self.options);
+            return mapping::reserve(bytes, tier, self.options);
         }
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let start = self.call(MemoryStep::Reserve, bytes, || {
@@ -158,6 +180,10 @@ unsafe impl PageLock for CudaPages {
         // SAFETY: the memory is `bytes` long and ours (B1 asks for zeroes).
         unsafe { start.write_bytes(0, bytes) };
         Ok(start)
+    }
+
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        mapping::obtained(region)
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
@@ -202,6 +228,11 @@ unsafe impl PageLock for CudaPages {
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)
     }
+}
+
+fn no_such_device(device: u32, count: usize) -> String {
+    let last = count.saturating_sub(1);
+    format!("device {device} does not exist: the driver sees {count} (device 0 to {last})")
 }
 
 fn failed(step: MemoryStep, bytes: usize, error: DriverError) -> MemoryError {

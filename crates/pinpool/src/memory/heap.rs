@@ -35,7 +35,7 @@ impl Heap {
 
 // SAFETY: B1 alloc_zeroed gives exclusive zeroed memory of the layout; B2 and B3 the other steps do
 // nothing; B4 is waived for `claiming_locked`, which only tests use; B5 no device address is
-// claimed; B6 nothing here unwinds or calls the pool.
+// claimed; B6 nothing here unwinds or calls the pool; B7 is the allocator's, as for all memory of it.
 unsafe impl PageLock for Heap {
     fn kind(&self) -> BackendKind {
         BackendKind::Heap

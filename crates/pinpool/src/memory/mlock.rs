@@ -4,7 +4,8 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use super::mapping::{self, MapOptions};
-use super::{BackendKind, MemoryError, MemoryStep, PageLock, Pinned, Region};
+use super::{BackendKind, HugePages, MemoryError, MemoryStep, Obtained, PageLock, PageTier};
+use super::{Pinned, Region, huge};
 
 /// Whether host memory is locked in RAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,6 +32,12 @@ impl Mlock {
         Self { mode, options: MapOptions::default() }
     }
 
+    /// The same, on huge pages if this says so. Default: [`HugePages::Off`].
+    pub fn huge_pages(mut self, huge: HugePages) -> Self {
+        self.options.huge = huge;
+        self
+    }
+
     /// The same, mapped in this way.
     pub(crate) fn mapped(self, options: MapOptions) -> Self {
         Self { options, ..self }
@@ -47,16 +54,29 @@ impl fmt::Display for LockMode {
     }
 }
 
-// SAFETY: B1 mmap gives private zero pages; B2 mlock and populate change no byte; B3 each step is one
-// system call, and reserve undoes its mapping when the advice fails; B4 `locked` reports mlock's
-// success; B5 no device address is claimed; B6 nothing here unwinds or calls the pool.
+// SAFETY: B1 mmap gives private zero pages; B2 mlock, populate and looking change no byte; B3 each step
+// is one system call, and reserve undoes its mapping when the advice fails; B4 `locked` reports mlock's
+// success, which does nothing to reserved huge pages: those never leave RAM; B5 no device address is
+// claimed; B6 nothing here unwinds or calls the pool; B7 populating answers where a touch would kill.
 unsafe impl PageLock for Mlock {
     fn kind(&self) -> BackendKind {
         BackendKind::Host
     }
 
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
-        mapping::reserve(bytes, self.options)
+        self.reserve_as(bytes, PageTier::Base)
+    }
+
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        huge::tiers(bytes, self.options)
+    }
+
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
+        mapping::reserve(bytes, tier, self.options)
+    }
+
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        mapping::obtained(region)
     }
 
     unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {

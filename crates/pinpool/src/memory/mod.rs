@@ -1,16 +1,22 @@
 //! Where slabs come from: the contract between the pool and whatever reserves and pins memory.
 
 mod heap;
+pub(crate) mod huge;
 pub(crate) mod limits;
 pub(crate) mod mapping;
 mod mlock;
+pub(crate) mod numa;
 #[cfg(not(any(loom, shuttle, miri)))]
 pub(crate) mod page;
+mod smaps;
+mod tier;
 
 pub use heap::Heap;
 pub(crate) use limits::Headroom;
 pub use limits::{KeepFree, Memlock};
 pub use mlock::{LockMode, Mlock};
+pub use numa::Numa;
+pub use tier::{HugePages, Obtained, PageTier};
 
 use std::any::Any;
 use std::fmt;
@@ -19,23 +25,26 @@ use std::ptr::NonNull;
 
 /// Reserves, populates, pins and gives back whole regions of host memory.
 ///
-/// The pool calls, for each slab: `reserve` once; `populate` on parts, from several threads at
-/// once; `pin` on chunks, in order; later `unpin` on every pinned chunk, in reverse; `release` once.
-/// A step that fails is followed by the undoing of those before it. All calls are made outside the
-/// pool's locks and never from `try_lease` or the drop of a lease that leaves others out.
+/// The pool calls, for each slab: `tiers` once; `reserve_as` once; `populate` on parts, from several
+/// threads at once; `obtained` once; `pin` on chunks, in order; later `unpin` on every pinned chunk, in
+/// reverse; `release` once. A step that fails is followed by the undoing of those before it. Where a kind
+/// of pages cannot be had, the pool releases the region and starts over with the next kind of `tiers`.
+/// All calls are made outside the pool's locks and never from `try_lease` or the drop of a lease that
+/// leaves others out.
 ///
 /// # Safety
 ///
 /// An implementation keeps these duties; the pool's memory safety rests on them.
 ///
-/// * **B1** `reserve` returns memory that is zeroed, readable and writable, aligned to a page, used
-///   by nobody else, and `bytes` long. It stays mapped until `release`, whatever else fails.
-/// * **B2** `populate` and `pin` change no byte that a `reserve`d region holds.
+/// * **B1** `reserve` and `reserve_as` return memory that is zeroed, readable and writable, aligned to a
+///   page, used by nobody else, and `bytes` long. It stays mapped until `release`, whatever else fails.
+/// * **B2** `populate`, `obtained` and `pin` change no byte that a `reserve`d region holds.
 /// * **B3** A call that fails has no effect: the region is as before it (I10).
 /// * **B4** `Pinned::locked` is true only if every page of the chunk is locked in RAM until `unpin`.
 /// * **B5** `Pinned::device_base` is an address at which every device of the context may read and
 ///   write the chunk until `unpin`.
 /// * **B6** No call unwinds, and none calls back into the pool.
+/// * **B7** Once every part of a region was populated, no access to it faults for lack of memory.
 pub unsafe trait PageLock: Send + Sync + fmt::Debug {
     /// What this is, for reports.
     fn kind(&self) -> BackendKind;
@@ -46,6 +55,34 @@ pub unsafe trait PageLock: Send + Sync + fmt::Debug {
     ///
     /// The system has no room.
     fn reserve(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError>;
+
+    /// The kinds of pages to try for a region of `bytes`, best first. What the region really lies on must be
+    /// at least the last of them, or it will not do.
+    fn tiers(&self, bytes: usize) -> Vec<PageTier> {
+        let _ = bytes;
+        vec![PageTier::Base]
+    }
+
+    /// As [`Self::reserve`], for pages of this kind, which is one of `tiers`. For [`PageTier::Huge`]
+    /// `bytes` is a multiple of the system's default huge page; such a region is released whole.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room, or no such pages. The pool tries the next kind then.
+    fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
+        let _ = tier;
+        self.reserve(bytes)
+    }
+
+    /// What a region lies on: read back from the system, not what was asked for.
+    ///
+    /// # Safety
+    ///
+    /// `region` is a reserved region of which every part was populated.
+    unsafe fn obtained(&self, region: Region) -> Obtained {
+        let _ = region;
+        Obtained::default()
+    }
 
     /// Backs every page of `part` with memory. Called from several threads on disjoint parts.
     ///
@@ -262,7 +299,7 @@ impl fmt::Display for MemoryStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Reserve => "reserve",
-            Self::Advise => "set the fork policy of",
+            Self::Advise => "set the fork and page policy of",
             Self::Populate => "back with memory",
             Self::Pin => "pin",
             Self::Unpin => "unpin",
@@ -288,6 +325,11 @@ pub enum MemoryCause {
     },
     /// A limit of the system leaves too little room: which, and its figures.
     NoRoom(Box<Headroom>),
+    /// Huge pages are required, and the region does not lie on them.
+    NotHuge {
+        /// Bytes of it that do.
+        huge: u64,
+    },
     /// A reason from outside.
     Other(&'static str),
 }
@@ -299,6 +341,9 @@ impl fmt::Display for MemoryCause {
             Self::Driver(name) => write!(f, "the CUDA driver says {name}"),
             Self::Cap { used, cap } => write!(f, "max_pinned is {cap} bytes and {used} are in use"),
             Self::NoRoom(headroom) => write!(f, "{headroom}; {}", headroom.remedy()),
+            Self::NotHuge { huge } => {
+                write!(f, "huge_pages is \"require\", and only {huge} bytes lie on huge pages")
+            }
             Self::Other(reason) => f.write_str(reason),
         }
     }

@@ -11,7 +11,7 @@ use crate::config::{
     BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PoolConfig, THREADS_MAX, Threads,
 };
 use crate::error::{ConfigError, Error, Origin};
-use crate::memory::LockMode;
+use crate::memory::{HugePages, LockMode};
 use crate::size_class::CLASSES_MAX;
 
 /// What a pool will allocate and pin. Its `Display` is the table that `pinpool plan` prints.
@@ -44,6 +44,11 @@ impl Plan {
             return Err(effective("backend 'cuda' pins its memory, but lock is 'off'")
                 .help("set backend = \"host\", or remove lock")
                 .into());
+        }
+        if config.lock == LockMode::Off && config.huge_pages == HugePages::Require {
+            let problem =
+                "huge_pages is 'require', but with lock 'off' memory lies on ordinary pages";
+            return Err(effective(problem).help("remove lock or huge_pages").into());
         }
         check_numbers(&config)?;
         if config.classes.is_empty() {
@@ -114,8 +119,14 @@ fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
     let refuse = |key: &str, value: u64, help: String| {
         Err(effective(format!("{key} is {value}")).help(help))
     };
-    if i32::try_from(config.device).is_err() {
-        return refuse("device", config.device.into(), format!("use 0 to {}", i32::MAX));
+    let devices = || [config.device].into_iter().chain(config.other_devices.iter().copied());
+    if let Some(wrong) = devices().find(|device| i32::try_from(*device).is_err()) {
+        return refuse("device", wrong.into(), format!("use 0 to {}", i32::MAX));
+    }
+    let twice =
+        devices().enumerate().find(|(at, device)| devices().take(*at).any(|d| d == *device));
+    if let Some((_, twice)) = twice {
+        return Err(effective(format!("device {twice} is named twice")).help("name each once"));
     }
     if config.pin_chunk == 0 {
         return refuse("pin_chunk", 0, "use at least 1 byte".into());

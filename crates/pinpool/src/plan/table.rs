@@ -12,14 +12,22 @@ use crate::memory::limits::{Facts, Memlock, page_size};
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = &self.config;
+        let devices = [config.device].into_iter().chain(config.other_devices.iter().copied());
+        let devices: Vec<_> = devices.map(|device| device.to_string()).collect();
         writeln!(
             f,
             "backend {}, device {}, lock {}, prefault_threads {}, pin_chunk {} bytes",
-            config.backend, config.device, config.lock, config.prefault_threads, config.pin_chunk
+            config.backend,
+            devices.join(" "),
+            config.lock,
+            config.prefault_threads,
+            config.pin_chunk
         )?;
         writeln!(
             f,
-            "fork {}, track_holders {}, leak_after {}, debug_checks {}",
+            "huge_pages {}, numa {}, fork {}, track_holders {}, leak_after {}, debug_checks {}",
+            config.huge_pages,
+            config.numa,
             config.fork,
             config.track_holders,
             config.leak_after.map_or("not set".into(), |held| format_duration(held).to_string()),

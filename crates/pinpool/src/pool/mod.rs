@@ -21,7 +21,7 @@ use crate::memory::{BackendKind, Memlock, MemoryCause, MemoryError, PageLock};
 use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
 use crate::reclaim::Stuck;
-use crate::report::{CloseReport, Holder, StartupReport, StuckSlot};
+use crate::report::{CloseReport, Holder, SlabReport, StartupReport, StuckSlot};
 use crate::shared::{Shared, Terms};
 use crate::size_class::{ClassId, SizeTable};
 use crate::slab::{Slab, SlabFailure, SlabSize, StartupTimes};
@@ -77,7 +77,7 @@ impl Pool {
     ) -> Result<Self, Error> {
         let began = clock::now();
         let chosen = match memory {
-            Some(memory) => backend::Chosen { memory, reason: "given by the caller".into() },
+            Some(memory) => backend::Chosen::given(memory),
             None => backend::choose(&plan.config)?,
         };
         let home = Home::here().map_err(Error::Mark)?;
@@ -113,6 +113,8 @@ impl Pool {
             backend: shared.memory.kind(),
             reason: chosen.reason,
             pinned,
+            slabs: SlabReport::of_all(&plan.classes, &slabs),
+            notes: chosen.notes,
             times,
             total: clock::elapsed(began),
         };
@@ -395,7 +397,7 @@ fn terms(plan: &Plan) -> Terms {
 
 /// Refuses a plan that the system's limits have no room for, before anything is mapped.
 fn admit(plan: &Plan, shared: &Shared) -> Result<(), Error> {
-    let entered = shared.admission.enter(plan.total_bytes, plan.pinned_bytes > 0);
+    let entered = shared.enter(plan.total_bytes, plan.pinned_bytes > 0);
     entered.map_err(|source| match source.cause {
         MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
             Error::NoRoom { needed: plan.total_bytes, taken: 0, headroom }
@@ -421,6 +423,10 @@ fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared
         return over_memlock(plan, pinned, elsewhere, source);
     }
     match source.cause {
+        MemoryCause::NotHuge { .. } => {
+            let slabs = plan.classes.iter().map(|class| class.slab_bytes as u64);
+            Error::not_huge(class.name.clone(), slabs, source)
+        }
         MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
             Error::NoRoom { needed: plan.total_bytes, taken: shared.mapped_bytes(), headroom }
         }
@@ -434,12 +440,16 @@ fn announce(plan: &Plan, startup: &StartupReport) {
         reason = startup.reason,
         bytes = plan.total_bytes,
         pinned = startup.pinned,
+        slabs = startup.slabs_line(),
         config = ?plan.config,
         elapsed = ?startup.total,
         "pool open"
     );
     for note in &plan.notes {
         tell!(info, note, "rounded");
+    }
+    for note in &startup.notes {
+        tell!(warn, note, "not as asked for");
     }
     if !startup.pinned && plan.pinned_bytes > 0 {
         tell!(

@@ -9,9 +9,10 @@ use pinpool::{
 use pinpool_testkit::proc;
 use pinpool_testkit::scripted::{Counted, Fault, Faulty};
 use rustix::mm::{MapFlags, ProtFlags};
+use tracing::Level;
 
-use crate::builder;
 use crate::support::{alone, not_run};
+use crate::{builder, log};
 
 fn assert_words(text: &str, words: &[&str]) {
     for word in words {
@@ -50,6 +51,20 @@ fn locked_memory_is_not_called_accessible_to_a_gpu() {
     let locked = mode == LockMode::Require;
     assert_is(&pool().lock(mode).open().unwrap(), BackendKind::Host, locked, false);
     assert_is(&pool().lock(LockMode::Off).open().unwrap(), BackendKind::Host, false, false);
+}
+
+/// Nobody could tell from a log on which pages and nodes the memory of a pool lay.
+#[test]
+fn the_line_of_an_open_pool_says_what_its_memory_lies_on() {
+    log::listen();
+    let pool = builder().class("logged-slab", 4096, 2).lock(LockMode::Off).open().unwrap();
+    let [slab] = &pool.startup().slabs[..] else { panic!("one class, one slab") };
+    assert_eq!((slab.class.as_str(), slab.bytes, slab.huge_bytes), ("logged-slab", 8192, 0));
+    let lines = log::lines(Level::INFO, "logged-slab");
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    let node = slab.node.map_or(String::new(), |node| format!(" on node {node}"));
+    assert_words(line, &[&format!("slabs=\"logged-slab base{node}\"")]);
+    assert_eq!(slab.to_string(), format!("logged-slab base{node}"));
 }
 
 /// Case stats-4, with a driver beside it: the host backend stays what it is.

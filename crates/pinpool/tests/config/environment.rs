@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use pinpool::{
-    BackendChoice, ClassConfig, ConfigError, Error, ForkPolicy, LockMode, OnEmpty, Origin, Pool,
-    PoolBuilder, Scrub, Threads,
+    BackendChoice, ClassConfig, ConfigError, Error, ForkPolicy, HugePages, LockMode, Numa, OnEmpty,
+    Origin, Pool, PoolBuilder, Scrub, Threads,
 };
 use pinpool_testkit::child;
 
@@ -16,11 +16,13 @@ const FILE: &str = "[pool]\nbackend = \"cuda\"\ndevice = 1\nmax_pinned = \"1GiB\
                     [[class]]\nname = \"frame\"\nsize = \"4KiB\"\ncount = 2\nalign = 128\n\
                     [[class]]\nname = \"cam-0.raw\"\nsize = 640\ncount = 3\n";
 
-const ALL: [(&str, &str); 9] = [
+const ALL: [(&str, &str); 11] = [
     ("PINPOOL_BACKEND", "host"),
     ("PINPOOL_DEVICE", "7"),
     ("PINPOOL_MAX_PINNED", "3MiB"),
     ("PINPOOL_LOCK", "off"),
+    ("PINPOOL_HUGE_PAGES", "off"),
+    ("PINPOOL_NUMA", "0"),
     ("PINPOOL_PREFAULT_THREADS", "9"),
     ("PINPOOL_PIN_CHUNK", "64KiB"),
     ("PINPOOL_CLASS_FRAME_SIZE", "8KiB"),
@@ -86,6 +88,7 @@ fn every_option_can_come_from_the_environment_and_wins_over_the_file() {
         assert_eq!(config.device, 7);
         assert_eq!(config.max_pinned, Some(3 << 20));
         assert_eq!(config.lock, LockMode::Off);
+        assert_eq!((config.huge_pages, config.numa), (HugePages::Off, Numa::Node(0)));
         assert_eq!(config.prefault_threads, Threads::Count(9));
         assert_eq!(config.pin_chunk, 64 << 10);
         let frame = ClassConfig::new("frame", 8192, 5).align(128);
@@ -99,11 +102,13 @@ fn the_environment_wins_over_the_defaults() {
     alone("the_environment_wins_over_the_defaults", || {
         let without = || Pool::builder().class("frame", 64, 1).config().unwrap();
         let defaults = without();
-        let config = with(&ALL[..6], without);
+        let config = with(&ALL[..8], without);
         assert_eq!((defaults.backend, config.backend), (BackendChoice::Auto, BackendChoice::Host));
         assert_eq!((defaults.device, config.device), (0, 7));
         assert_eq!((defaults.max_pinned, config.max_pinned), (None, Some(3 << 20)));
         assert_eq!((defaults.lock, config.lock), (LockMode::Require, LockMode::Off));
+        assert_eq!((defaults.huge_pages, defaults.numa), (HugePages::Try, Numa::Auto));
+        assert_eq!((config.huge_pages, config.numa), (HugePages::Off, Numa::Node(0)));
         assert_eq!(defaults.prefault_threads, Threads::Auto);
         assert_eq!(config.prefault_threads, Threads::Count(9));
         assert_eq!((defaults.pin_chunk, config.pin_chunk), (256 << 20, 64 << 10));
@@ -123,6 +128,8 @@ fn a_builder_call_wins_over_the_environment() {
             .device(2)
             .max_pinned(1 << 22)
             .lock(LockMode::Require)
+            .huge_pages(HugePages::Require)
+            .numa(Numa::Off)
             .prefault_threads(3)
             .pin_chunk(4096)
             .class_config(frame.clone())
@@ -133,6 +140,7 @@ fn a_builder_call_wins_over_the_environment() {
         assert_eq!(config.device, 2);
         assert_eq!(config.max_pinned, Some(1 << 22));
         assert_eq!(config.lock, LockMode::Require);
+        assert_eq!((config.huge_pages, config.numa), (HugePages::Require, Numa::Off));
         assert_eq!(config.prefault_threads, Threads::Count(3));
         assert_eq!(config.pin_chunk, 4096);
         assert_eq!(config.classes, [frame, camera]);

@@ -40,6 +40,8 @@ fn a_misspelled_key_is_refused_with_its_line_and_the_nearest_name() {
         ("max-pinned", "max_pinned"),
         ("max_pined", "max_pinned"),
         ("locks", "lock"),
+        ("huge_page", "huge_pages"),
+        ("nuna", "numa"),
         ("prefault_thread", "prefault_threads"),
         ("pin_chunks", "pin_chunk"),
         ("forks", "fork"),
@@ -88,8 +90,16 @@ fn a_key_at_the_wrong_level_is_refused_with_the_level_it_belongs_to() {
         );
     }
     let first = ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
-    let rest = ["fork", "track_holders", "leak_after", "keep_free", "on_pressure", "debug_checks"];
-    for key in first.into_iter().chain(rest) {
+    for key in first.into_iter().chain([
+        "huge_pages",
+        "numa",
+        "fork",
+        "track_holders",
+        "leak_after",
+        "keep_free",
+        "on_pressure",
+        "debug_checks",
+    ]) {
         assert_refused(
             &format!("{CLASS}{key} = 1\n"),
             5,

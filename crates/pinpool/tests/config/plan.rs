@@ -1,7 +1,7 @@
 //! The plan: exact counts and bytes, rounding that is said, contradictions that are refused, and the
 //! table that `pinpool plan` prints.
 
-use pinpool::{BackendChoice, ClassConfig, FrameFormat, LockMode, Plan};
+use pinpool::{BackendChoice, ClassConfig, FrameFormat, HugePages, LockMode, Plan};
 
 use crate::{CLASS, builder, planned, refused};
 
@@ -167,6 +167,12 @@ fn options_that_contradict_each_other_are_refused() {
     for word in ["cuda", "lock", "off"] {
         assert!(message.contains(word), "{message}");
     }
+    let huge = builder().class("a", 64, 1).huge_pages(HugePages::Require);
+    assert!(huge.clone().plan().is_ok());
+    let message = refused(&huge.lock(LockMode::Off)).to_string();
+    for word in ["huge_pages", "'require'", "lock 'off'"] {
+        assert!(message.contains(word), "{message}");
+    }
 }
 
 /// Effective values are printable, and exact: what the pool will do can be read off the table.
@@ -174,7 +180,7 @@ fn options_that_contradict_each_other_are_refused() {
 fn the_printed_plan_shows_every_effective_value() {
     let plan = planned(
         "[pool]\nbackend = \"host\"\ndevice = 3\nmax_pinned = \"300MB\"\nlock = \"try\"\n\
-         prefault_threads = 5\npin_chunk = 1000001\n\
+         huge_pages = \"require\"\nnuma = 3\nprefault_threads = 5\npin_chunk = 1000001\n\
          [[class]]\nname = \"nv12\"\nsize = 3110400\ncount = 7\nalign = 4096\n\
          [[class]]\nname = \"meta\"\nsize = 1000\ncount = 9\n",
     );
@@ -184,6 +190,8 @@ fn the_printed_plan_shows_every_effective_value() {
         "backend host",
         "device 3",
         "lock try",
+        "huge_pages require",
+        "numa 3",
         "prefault_threads 5",
         "max_pinned 300000000 bytes",
         "nv12",

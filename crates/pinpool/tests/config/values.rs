@@ -1,8 +1,8 @@
 //! Values: exact units, the range of every numeric option on both sides, types, names.
 
 use pinpool::{
-    ALIGN_DEFAULT, BackendChoice, ClassConfig, KeepFree, LockMode, OnPressure, PIN_CHUNK_DEFAULT,
-    Plan, Pool, PoolBuilder, PoolConfig, THREADS_MAX, Threads,
+    ALIGN_DEFAULT, BackendChoice, ClassConfig, HugePages, KeepFree, LockMode, Numa, OnPressure,
+    PIN_CHUNK_DEFAULT, Plan, Pool, PoolBuilder, PoolConfig, THREADS_MAX, Threads,
 };
 
 use crate::{CLASS, assert_refused, builder, config, refused};
@@ -144,8 +144,17 @@ fn every_numeric_key_keeps_its_range() {
     assert_range(
         |value| pool_key("device", value),
         2,
-        &["0", "1", "2147483647"],
-        &with_huge(&["-1", "2147483648", "4294967296"]),
+        &["0", "1", "2147483647", "[0]", "[3, 0, 1]", "\"3,0\"", "[\"1\"]"],
+        &with_huge(&[
+            "-1",
+            "2147483648",
+            "4294967296",
+            "[]",
+            "[0, -1]",
+            "[[0]]",
+            "\"0,\"",
+            "[true]",
+        ]),
     );
     for key in ["max_pinned", "pin_chunk"] {
         assert_range(
@@ -160,6 +169,12 @@ fn every_numeric_key_keeps_its_range() {
         2,
         &["1", "1024", "\"auto\"", "\"7\""],
         &with_huge(&["0", "-1", "1025", "\"Auto\""]),
+    );
+    assert_range(
+        |value| pool_key("numa", value),
+        2,
+        &["0", "1023", "\"auto\"", "\"off\"", "\"3\""],
+        &with_huge(&["-1", "1024", "\"on\"", "\"Auto\"", "\"\""]),
     );
     assert_range(
         |value| class_key("size", value),
@@ -184,6 +199,11 @@ fn a_number_out_of_range_is_refused_with_the_range() {
         &pool_key("prefault_threads", "0"),
         2,
         &["key 'prefault_threads'", &format!("from 1 to {THREADS_MAX}"), "\"auto\""],
+    );
+    assert_refused(
+        &pool_key("numa", "1024"),
+        2,
+        &["key 'numa'", "from 0 to 1023", "\"auto\" or \"off\""],
     );
     assert_refused(&class_key("count", "0"), 5, &["key 'count'", "from 1 to"]);
     assert_refused(&class_key("size", "0"), 5, &["key 'size'", "at least 1 byte"]);
@@ -212,7 +232,9 @@ fn a_builder_keeps_the_ranges_of_a_file() {
         assert!(builder.plan().is_ok(), "{builder:?}");
     }
     let aligned = |align| ClassConfig::new("a", 64, 1).align(align);
-    let wrong: [(&str, PoolBuilder); 18] = [
+    let wrong: [(&str, PoolBuilder); 20] = [
+        ("device", base().devices(0, [u32::MAX])),
+        ("device 3 is named twice", base().devices(3, [1, 3])),
         ("device", base().device(i32::MAX as u32 + 1)),
         ("device", base().device(u32::MAX)),
         ("max_pinned", base().max_pinned(0)),
@@ -274,7 +296,10 @@ fn a_plan_checks_a_configuration_that_was_edited() {
 fn a_value_of_the_wrong_type_is_refused() {
     let number = ["true", "1.5", "1979-05-27", "[1]", "{ a = 1 }", "inf", "nan", "\"x\""];
     for value in number {
-        for key in ["device", "max_pinned", "prefault_threads", "pin_chunk"] {
+        if value != "[1]" {
+            assert_refused(&pool_key("device", value), 2, &["'device'"]);
+        }
+        for key in ["numa", "max_pinned", "prefault_threads", "pin_chunk"] {
             assert_refused(&pool_key(key, value), 2, &[&format!("'{key}'")]);
         }
         for key in ["size", "count", "align"] {
@@ -284,6 +309,7 @@ fn a_value_of_the_wrong_type_is_refused() {
     for value in ["1", "1.5", "1979-05-27", "[\"host\"]", "{ a = 1 }"] {
         assert_refused(&pool_key("backend", value), 2, &["'backend'", "auto, cuda, host"]);
         assert_refused(&pool_key("lock", value), 2, &["'lock'", "require, try, off"]);
+        assert_refused(&pool_key("huge_pages", value), 2, &["'huge_pages'", "off, try, require"]);
         assert_refused(&class_key("name", value), 5, &["'name'", "text in quotes"]);
     }
 }
@@ -308,10 +334,42 @@ fn a_choice_is_one_of_its_names() {
     ] {
         assert_eq!(config(&pool_key("lock", name)).lock, mode, "{name}");
     }
+    for (name, huge) in
+        [("off", HugePages::Off), ("try", HugePages::Try), ("require", HugePages::Require)]
+    {
+        assert_eq!(config(&pool_key("huge_pages", &format!("\"{name}\""))).huge_pages, huge);
+        assert_eq!(huge.to_string(), name);
+    }
+    for (text, numa) in [
+        ("\"auto\"", Numa::Auto),
+        ("\"off\"", Numa::Off),
+        ("2", Numa::Node(2)),
+        ("\"2\"", Numa::Node(2)),
+    ] {
+        assert_eq!(config(&pool_key("numa", text)).numa, numa);
+        assert_eq!(numa.to_string(), text.trim_matches('"'));
+    }
+    assert_refused(&pool_key("huge_pages", "\"on\""), 2, &["'on'", "valid: off, try, require"]);
     assert_refused(&pool_key("backend", "\"hosts\""), 2, &["'hosts'", "did you mean 'host'?"]);
     assert_refused(&pool_key("backend", "\"CUDA\""), 2, &["'CUDA'"]);
     assert_refused(&pool_key("lock", "\"required\""), 2, &["did you mean 'require'?"]);
     assert_refused(&pool_key("lock", "\"\""), 2, &["valid: require, try, off"]);
+}
+
+/// The first device's context is used, and a layer on top replaces the whole list.
+#[test]
+fn devices_are_a_number_or_a_list() {
+    let devices = |config: PoolConfig| (config.device, config.other_devices);
+    assert_eq!(devices(config(&pool_key("device", "[2, 0, 1]"))), (2, vec![0, 1]));
+    assert_eq!(devices(config(&pool_key("device", "7"))), (7, vec![]));
+    let file = pool_key("device", "[2, 0, 1]");
+    let over = |builder: PoolBuilder| devices(builder.toml(file.as_str()).config().unwrap());
+    assert_eq!(over(builder().device(5)), (5, vec![]));
+    assert_eq!(over(builder().devices(5, [6])), (5, vec![6]));
+    assert_refused(&pool_key("device", "[]"), 2, &["'device'", "at least one device"]);
+    assert_refused(&pool_key("device", "[0, -1]"), 2, &["'device'", "from 0 to 2147483647"]);
+    let plan = builder().class("a", 64, 1).devices(2, [0]).plan().unwrap();
+    assert!(plan.to_string().contains("device 2 0,"), "{plan}");
 }
 
 #[test]
@@ -321,6 +379,7 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(config.device, 0);
     assert_eq!(config.max_pinned, None);
     assert_eq!(config.lock, LockMode::Require);
+    assert_eq!((config.huge_pages, config.numa), (HugePages::Try, Numa::Auto));
     assert_eq!(config.prefault_threads, Threads::Auto);
     assert_eq!((config.pin_chunk, PIN_CHUNK_DEFAULT), (256 << 20, 256 << 20));
     assert_eq!((config.classes[0].align, ALIGN_DEFAULT), (64, 64));

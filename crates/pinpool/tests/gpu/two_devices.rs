@@ -17,6 +17,7 @@ pub(crate) const ALL: &[Check] = &[
     check("a_shared_buffer_goes_to_both_devices", a_shared_buffer_goes_to_both_devices),
     check("a_pool_of_one_device_wakes_no_other", a_pool_of_one_device_wakes_no_other),
     check("memory_of_another_device_is_refused", memory_of_another_device_is_refused),
+    check("a_pool_may_name_all_devices_that_use_it", a_pool_may_name_all_devices_that_use_it),
 ];
 
 pub(crate) const ON_SOFTWARE: &[Check] =
@@ -24,6 +25,31 @@ pub(crate) const ON_SOFTWARE: &[Check] =
 
 const fn check(name: &'static str, run: fn()) -> Check {
     Check { name, settings: TWO, run }
+}
+
+/// Case device-4, as far as one machine goes: the nodes of fake topologies are in `memory/numa/tests.rs`.
+fn a_pool_may_name_all_devices_that_use_it() {
+    let pool = |others: &[u32]| {
+        Pool::builder()
+            .env(false)
+            .backend(BackendChoice::Cuda)
+            .devices(0, others.iter().copied())
+            .class("c", 4 << 20, 2)
+            .open()
+    };
+    let open = pool(&[1]).expect("both devices are there");
+    let mut target = device_memory(&other_device(), 4 << 20);
+    let lease = filled(&open, 4 << 20, 9);
+    let copy = lease.upload(&other_device(), &mut target).expect("queued");
+    drop(copy.wait().expect("copied"));
+    assert_filled(&other_device(), &target, 9);
+    let slabs = &open.startup().slabs;
+    assert!(slabs.len() == 1 && slabs[0].bytes >= 8 << 20, "{slabs:?}");
+    println!("{slabs:?}, {:?}", open.startup().notes);
+    let Err(Error::BackendUnavailable { reason, .. }) = pool(&[1, 99]) else {
+        panic!("device 99 does not exist")
+    };
+    assert!(reason.contains("device 99 does not exist"), "{reason}");
 }
 
 fn other_device() -> Arc<CudaStream> {

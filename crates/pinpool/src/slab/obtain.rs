@@ -1,0 +1,89 @@
+//! The ladder of page kinds: reserve, back with memory, read back; on failure undo and take the next
+//! kind. It pins nothing.
+
+use super::populate::populate;
+use super::{StartupTimes, timed};
+use crate::config::Threads;
+use crate::foreign::tell;
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, Obtained, PageTier, Region, huge};
+use crate::shared::Shared;
+
+/// A region that is backed with memory and counted as mapped. [`give_back`] undoes both.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Backed {
+    /// As it was reserved: at least as long as was asked for.
+    pub(super) region: Region,
+    pub(super) obtained: Obtained,
+}
+
+/// Obtains `bytes` on the best kind of pages that can be had. On failure nothing is left.
+pub(super) fn obtain(
+    bytes: usize,
+    threads: Threads,
+    shared: &Shared,
+    times: &mut StartupTimes,
+) -> Result<Backed, MemoryError> {
+    let tiers = shared.memory.tiers(bytes);
+    let least = tiers.last().copied().unwrap_or_default();
+    let mut failure = None;
+    for tier in tiers {
+        match attempt(bytes, tier, threads, shared, times) {
+            Ok(backed) if backed.obtained.pages >= least => return Ok(backed),
+            Ok(backed) => {
+                give_back(backed.region, shared);
+                failure = Some(not_huge(bytes, backed.obtained));
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    // The least demanding kind's reason; a memory without any kind has none.
+    Err(failure.unwrap_or_else(|| not_huge(bytes, Obtained::default())))
+}
+
+/// One kind of pages, all the way.
+fn attempt(
+    bytes: usize,
+    tier: PageTier,
+    threads: Threads,
+    shared: &Shared,
+    times: &mut StartupTimes,
+) -> Result<Backed, MemoryError> {
+    let memory = &*shared.memory;
+    let granule = huge::granule(tier);
+    let bytes = bytes.checked_next_multiple_of(granule).ok_or(MemoryError {
+        step: MemoryStep::Reserve,
+        bytes,
+        cause: MemoryCause::Other("the size exceeds the address space"),
+    })?;
+    let start = timed(&mut times.reserve, || memory.reserve_as(bytes, tier))?;
+    let region = Region { start, bytes };
+    shared.slab_opened(bytes as u64);
+    timed(&mut times.populate, || populate(shared, region, tier, threads))
+        .inspect_err(|_| give_back(region, shared))?;
+    // SAFETY: reserved and populated above.
+    let mut obtained = unsafe { memory.obtained(region) };
+    if crate::seeded::bug("assumed-pages") {
+        obtained.pages = tier;
+    }
+    Ok(Backed { region, obtained })
+}
+
+/// Gives back a region of which nothing is pinned, and counts it out.
+fn give_back(region: Region, shared: &Shared) {
+    if crate::seeded::bug("forgotten-tier") {
+        return;
+    }
+    // SAFETY: the region was reserved by this memory, nothing of it is pinned, and nobody uses it.
+    let released = unsafe { shared.memory.release(region) };
+    let bytes = region.bytes as u64;
+    let stuck = released.err().map_or(0, |error| {
+        tell!(error, %error, "memory stays mapped");
+        bytes
+    });
+    shared.slab_closed(bytes, stuck);
+}
+
+fn not_huge(bytes: usize, obtained: Obtained) -> MemoryError {
+    let cause = MemoryCause::NotHuge { huge: obtained.huge_bytes };
+    MemoryError { step: MemoryStep::Populate, bytes, cause }
+}

@@ -1,0 +1,97 @@
+//! Backs a region with memory from several threads; it decides nothing about the region.
+
+use std::sync::RwLock;
+
+use crate::config::Threads;
+use crate::memory::limits::admission::Admitted;
+use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageTier, Region, huge};
+use crate::shared::Shared;
+use crate::sync::plain::{AtomicUsize, Ordering};
+
+/// Backs the region in pieces of whole pages of this kind, each admitted before. A thread that cannot be started is no
+/// failure: the others, the caller first, take its share.
+pub(super) fn populate(
+    shared: &Shared,
+    region: Region,
+    tier: PageTier,
+    threads: Threads,
+) -> Result<(), MemoryError> {
+    let piece_bytes = PIECE_BYTES.next_multiple_of(huge::granule(tier));
+    let pieces = region.bytes.div_ceil(piece_bytes);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let piece = next.fetch_add(1, Ordering::Relaxed);
+            if piece >= pieces {
+                return Ok(());
+            }
+            let offset = piece * piece_bytes;
+            // SAFETY: the piece lies within the region.
+            let part = unsafe { region.part(offset, piece_bytes.min(region.bytes - offset)) };
+            let populated = room_for(part, tier, shared).and_then(|_room| {
+                // SAFETY: the region was reserved by this memory, and nobody uses it yet.
+                unsafe { shared.memory.populate(part) }
+            });
+            populated.inspect_err(|_| {
+                // The region will not do: the others need not go on.
+                next.store(pieces, Ordering::Relaxed);
+            })?;
+        }
+    };
+    // Faults hold the lock under which a thread's stack is mapped: threads that began would keep the
+    // others from starting. So all are let go together.
+    let gate = RwLock::new(());
+    let closed = gate.write();
+    let released = || {
+        drop(gate.read());
+        work()
+    };
+    let (work, released) = (&work, &released);
+    std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..thread_count(region.bytes, threads).min(pieces))
+            .map_while(|_| {
+                let named = std::thread::Builder::new().name("pinpool-prefault".into());
+                named.spawn_scoped(scope, released).ok()
+            })
+            .collect();
+        drop(closed);
+        let mut result = work();
+        for helper in helpers {
+            result = result.and(helper.join().unwrap_or(Err(MemoryError {
+                step: MemoryStep::Populate,
+                bytes: region.bytes,
+                cause: MemoryCause::Other("a prefault thread panicked"),
+            })));
+        }
+        result
+    })
+}
+
+/// Room for a piece, if it is one that takes any: reserved huge pages were taken before.
+fn room_for(
+    part: Region,
+    tier: PageTier,
+    shared: &Shared,
+) -> Result<Option<Admitted<'_>>, MemoryError> {
+    if tier == PageTier::Huge {
+        return Ok(None);
+    }
+    shared.admission.admit(part.bytes as u64).map(Some)
+}
+
+fn thread_count(bytes: usize, threads: Threads) -> usize {
+    match threads {
+        Threads::Count(count) => count,
+        Threads::Auto => {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            bytes.div_ceil(BYTES_PER_THREAD).min(processors).min(AUTO_THREADS_MAX)
+        }
+    }
+}
+
+/// Small enough to share out evenly, large enough that the counter between threads is idle.
+const PIECE_BYTES: usize = 16 << 20;
+/// Below this a second thread costs more than it saves.
+const BYTES_PER_THREAD: usize = 64 << 20;
+/// More threads gain nothing: the memory is the limit.
+const AUTO_THREADS_MAX: usize = 16;
