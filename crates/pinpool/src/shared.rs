@@ -10,7 +10,7 @@ use crate::budget::Budget;
 use crate::clock;
 use crate::config::OnPressure;
 use crate::memory::limits::admission::Admission;
-use crate::memory::{KeepFree, PageLock};
+use crate::memory::{KeepFree, MemoryError, PageLock};
 use crate::process::Home;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::wakers::Wakers;
@@ -114,6 +114,11 @@ impl Shared {
             mapped: Mutex::new(Mapped::default()),
             all_home: Condvar::default(),
         }
+    }
+
+    /// Whether the system's limits have room for `bytes` more.
+    pub(crate) fn enter(&self, bytes: u64, locked: bool) -> Result<(), MemoryError> {
+        self.admission.enter(&*self.memory, bytes, locked)
     }
 
     /// Some class wants to grow. Whoever sees to it in this pool is told.

@@ -262,7 +262,7 @@ impl ClassRef {
         let mut times = StartupTimes::default();
         let (pins, shared) = (class.pins && class.locked, &class.shared);
         let course = Course::paced(class.pause);
-        let entered = shared.admission.enter(grow.slab_bytes as u64, pins);
+        let entered = shared.enter(grow.slab_bytes as u64, pins);
         let slab = entered
             .map_err(|error| SlabFailure { error, pinned: shared.budget.used(), offset: 0 })
             .and_then(|()| Slab::open(size, pins, class.threads, &course, shared, &mut times))

@@ -319,6 +319,3 @@ fn driver_failures() -> usize {
 
 /// Enough for a thread that has nothing to do to end, whatever the timeout.
 const JOIN_WAIT: Duration = Duration::from_millis(100);
-
-#[cfg(all(test, not(any(loom, shuttle, miri))))]
-mod tests;

@@ -296,7 +296,7 @@ fn explain(failure: SlabFailure, class: &ClassPlan, plan: &Plan, shared: &Shared
 /// smaller is refused if there is no room for the least of it.
 fn admit(plan: &Plan, shared: &Shared) -> Result<(), Error> {
     let needed = plan.config.min_bytes.unwrap_or(plan.total_bytes);
-    let entered = shared.admission.enter(needed, plan.pinned_bytes > 0);
+    let entered = shared.enter(needed, plan.pinned_bytes > 0);
     entered.map_err(|source| match source.cause {
         MemoryCause::NoRoom(headroom) if !headroom.is_memlock() => {
             Error::NoRoom { needed, taken: 0, headroom }
@@ -339,3 +339,6 @@ fn announce(plan: &Plan, startup: &StartupReport) {
         );
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+mod tests;

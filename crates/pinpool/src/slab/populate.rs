@@ -4,6 +4,7 @@ use std::sync::RwLock;
 
 use super::Course;
 use crate::config::Threads;
+use crate::memory::limits::admission::Admitted;
 use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageTier, Region, huge};
 use crate::shared::Shared;
 use crate::sync::plain::{AtomicUsize, Ordering};
@@ -26,11 +27,7 @@ pub(super) fn populate(
         // SAFETY: the piece lies within the region.
         let part = unsafe { region.part(offset, piece_bytes.min(region.bytes - offset)) };
         course.check(MemoryStep::Populate, part.bytes)?;
-        // Reserved huge pages are set aside already.
-        let _room = match tier {
-            PageTier::Huge => None,
-            _ => Some(shared.admission.admit(part.bytes as u64)?),
-        };
+        let _room = room_for(part, tier, shared)?;
         // SAFETY: the region was reserved by this memory, and nobody uses it yet.
         unsafe { shared.memory.populate(part) }?;
         course.backed(part.bytes);
@@ -88,6 +85,18 @@ fn on_threads(
         }
         result
     })
+}
+
+/// Room for a piece, if it is one that takes any: reserved huge pages were taken before.
+fn room_for(
+    part: Region,
+    tier: PageTier,
+    shared: &Shared,
+) -> Result<Option<Admitted<'_>>, MemoryError> {
+    if tier == PageTier::Huge {
+        return Ok(None);
+    }
+    shared.admission.admit(part.bytes as u64).map(Some)
 }
 
 fn thread_count(bytes: usize, threads: Threads) -> usize {

@@ -13,7 +13,7 @@ fn group(limit: u64) -> (System, Admission) {
     let system = v2(&limit.to_string(), "max");
     let admission =
         system.around(|| Admission::new(&Mlock::new(LockMode::Off), KeepFree::Bytes(0)));
-    admission.enter(1, false).unwrap();
+    admission.enter(&Mlock::new(LockMode::Off), 1, false).unwrap();
     (system, admission)
 }
 
@@ -125,7 +125,7 @@ fn memory_that_is_not_the_systems_is_not_looked_at() {
         (&Mlock::new(LockMode::Off), KeepFree::Off),
     ] {
         let admission = system.around(|| Admission::new(memory, keep));
-        admission.enter(1 << 40, false).unwrap();
+        admission.enter(memory, 1 << 40, false).unwrap();
         drop(admission.admit(1 << 40).unwrap());
     }
 }

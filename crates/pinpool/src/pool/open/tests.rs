@@ -9,10 +9,9 @@ use pinpool_testkit::child;
 
 use super::*;
 use crate::config::{ClassConfig, OnEmpty, OnPressure, PoolConfig};
-use crate::error::Error;
 use crate::memory::limits::tests::{System, meminfo_text, pressure_text, v2};
 use crate::memory::limits::{Headroom, LimitKind};
-use crate::memory::{KeepFree, LockMode, Mlock};
+use crate::memory::{KeepFree, LockMode, Mlock, PageTier, Pinned, Region};
 
 const MIB: u64 = 1 << 20;
 const SLAB: usize = 40 << 12;
@@ -47,8 +46,7 @@ fn maps() -> usize {
 /// opens if there is room to the byte, and else is refused before anything is mapped.
 #[test]
 fn a_plan_over_the_limit_of_its_group_is_refused_before_anything_is_mapped() {
-    const NAME: &str =
-        "pool::tests::a_plan_over_the_limit_of_its_group_is_refused_before_anything_is_mapped";
+    const NAME: &str = "pool::open::tests::a_plan_over_the_limit_of_its_group_is_refused_before_anything_is_mapped";
     if !child::in_child() {
         child::run(NAME, &[]);
         return;
@@ -132,6 +130,69 @@ fn the_machines_memory_binds_to_the_byte_and_keeps_its_share_free() {
     assert!(opens(MIB << 20, exact + (MIB << 10), KeepFree::Auto));
     assert!(!opens(MIB << 20, exact + (MIB << 10) - 1024, KeepFree::Auto));
     assert!(opens(64 * MIB, 0, KeepFree::Off), "nothing is looked at");
+}
+
+/// Memory that was set aside before: it is not counted as available, and need not be.
+#[test]
+fn reserved_huge_pages_take_no_room() {
+    const PAGE: u64 = 2 * MIB;
+    let text = |free| {
+        let machine = meminfo_text(64 * MIB, 0);
+        format!("{machine}HugePages_Total: 9\nHugePages_Free: {free}\nHugepagesize: 2048 kB\n")
+    };
+    let classes = vec![ClassConfig::new("a", 1 << 20, 8)];
+    let plan = plan(PoolConfig { keep_free: KeepFree::Bytes(0), classes, ..PoolConfig::default() });
+    let shared =
+        |memory: Arc<dyn PageLock>| Shared::new(memory, terms(&plan), Home::here().unwrap());
+    for (free, fits) in [(4, 4 * PAGE), (9, 9 * PAGE), (0, 0)] {
+        let system = System::new(&[("/proc/meminfo", &text(free))]);
+        system.around(|| {
+            let huge = shared(Arc::new(OnHuge(Mlock::new(LockMode::Off))));
+            assert!(huge.enter(fits, false).is_ok(), "{free}");
+            assert!(huge.enter(fits + 1, false).is_err(), "{free}");
+            let base = shared(Arc::new(Mlock::new(LockMode::Off)));
+            assert_eq!(base.enter(fits, false).is_ok(), fits == 0, "{free}");
+        });
+    }
+}
+
+/// Memory that would lie on reserved huge pages.
+#[derive(Debug)]
+struct OnHuge(Mlock);
+
+// SAFETY: every duty is the inner memory's.
+unsafe impl PageLock for OnHuge {
+    fn kind(&self) -> BackendKind {
+        self.0.kind()
+    }
+
+    fn tiers(&self, _: usize) -> Vec<PageTier> {
+        vec![PageTier::Huge, PageTier::Base]
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<std::ptr::NonNull<u8>, MemoryError> {
+        self.0.reserve(bytes)
+    }
+
+    unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.0.populate(part) }
+    }
+
+    unsafe fn pin(&self, chunk: Region) -> Result<Pinned, MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.0.pin(chunk) }
+    }
+
+    unsafe fn unpin(&self, chunk: Region) -> Result<(), MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.0.unpin(chunk) }
+    }
+
+    unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.0.release(region) }
+    }
 }
 
 #[test]
