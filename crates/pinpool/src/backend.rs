@@ -115,6 +115,7 @@ mod cuda {
     use super::{Chosen, Error, PoolConfig};
 
     /// There is none.
+    #[derive(Clone, Copy)]
     pub(super) enum Found {}
 
     pub(super) fn open(_: &PoolConfig) -> Result<Found, String> {
