@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::headroom::{Facts, Headroom, KeepFree, LimitKind, memlock};
 use super::{Cgroup, MemInfo};
 use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageLock, PageTier};
+use crate::sync::plain::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex};
 
 /// The check that all memory of one pool passes.
@@ -26,6 +27,9 @@ pub(crate) struct Admission {
     locks: bool,
     /// The folder that stands for `/`.
     root: PathBuf,
+    /// Bytes that may be taken without another look, and without the lock, which threads that are woken for it
+    /// would pass on slowly: a small part of what was left at the last look.
+    credit: AtomicUsize,
     state: Mutex<State>,
     done: Condvar,
 }
@@ -35,8 +39,6 @@ struct State {
     group: Option<Cgroup>,
     /// Bytes that threads of this pool take at this moment: in part they count as used already.
     taking: u64,
-    /// Bytes that may be taken without another look: a small part of what was left at the last one.
-    credit: u64,
     /// Others held the lock for too long: they are not waited for any more.
     impatient: bool,
     /// Why no more is admitted.
@@ -68,6 +70,7 @@ impl Admission {
             takes,
             locks: memory.needs_memlock(),
             root: super::root(),
+            credit: AtomicUsize::new(0),
             state: Mutex::new(State::default()),
             done: Condvar::default(),
         }
@@ -98,9 +101,13 @@ impl Admission {
             group
         });
         let mut state = self.state.lock();
-        (state.group, state.impatient, state.credit) = (group, false, 0);
+        (state.group, state.impatient) = (group, false);
         drop(state);
         self.leave_line();
+        if self.takes {
+            let shared = facts.headrooms(self.keep, false).map(|headroom| headroom.room());
+            self.give_credit(shared.min().unwrap_or(u64::MAX));
+        }
         let uses = |bytes: usize| memory.tiers(bytes).contains(&PageTier::Huge);
         let huge = usize::try_from(bytes).is_ok_and(uses);
         let pages = facts.ram.and_then(|ram| ram.huge_pages).filter(|_| huge);
@@ -124,6 +131,9 @@ impl Admission {
         if !self.takes || crate::seeded::bug("blind-admission") {
             return Ok(Admitted { admission: self, bytes: 0, _turn: None });
         }
+        if self.takes_on_credit(bytes) {
+            return Ok(Admitted { admission: self, bytes: 0, _turn: None });
+        }
         let mut turn = None;
         let admitted = self.room_for(bytes, false).and_then(|line| {
             let Some(folder) = line else { return Ok(()) };
@@ -135,10 +145,26 @@ impl Admission {
             Ok(()) => Ok(Admitted { admission: self, bytes, _turn: turn }),
             Err(error) => {
                 let first = || Refusal { error: error.clone(), _turn: turn };
-                self.state.lock().refusal.get_or_insert_with(first);
+                let mut state = self.state.lock();
+                state.refusal.get_or_insert_with(first);
+                // Whoever gives credit looks for a refusal first, under this lock.
+                self.credit.store(0, Ordering::Relaxed);
+                drop(state);
                 Err(error)
             }
         }
+    }
+
+    /// Lets some be taken without a look, where so much is left.
+    fn give_credit(&self, left: u64) {
+        let credit = (left.saturating_sub(NEAR) / SHARERS).min(CREDIT_MAX);
+        self.credit.store(usize::try_from(credit).unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+
+    fn takes_on_credit(&self, bytes: u64) -> bool {
+        let Ok(bytes) = usize::try_from(bytes) else { return false };
+        let less = |credit: usize| credit.checked_sub(bytes);
+        self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
     /// All that was taken was given back, after a refusal.
@@ -156,11 +182,8 @@ impl Admission {
                 return Err(refusal.error.clone());
             }
             let wanted = state.taking.saturating_add(bytes);
-            if let Some(credit) = state.credit.checked_sub(bytes) {
-                (state.credit, state.taking) = (credit, wanted);
-                return Ok(None);
-            }
             let Some(headroom) = state.headroom(wanted, self.keep, &self.root) else {
+                self.give_credit(u64::MAX);
                 state.taking = wanted;
                 return Ok(None);
             };
@@ -172,8 +195,7 @@ impl Admission {
                 }
                 _ if room >= wanted => {
                     state.taking = wanted;
-                    let spare = room.saturating_sub(wanted.saturating_add(NEAR));
-                    state.credit = (spare / SHARERS).min(CREDIT_MAX);
+                    self.give_credit(room - wanted);
                     return Ok(None);
                 }
                 _ if state.taking == 0 => {
