@@ -16,7 +16,10 @@ use crate::sync::{Condvar, Mutex};
 #[derive(Debug)]
 pub(crate) struct Roster {
     /// By `ClassId`; null until the class is there. `Release` when it comes, `Acquire` for whoever uses it.
-    places: Box<[AtomicPtr<Class>]>,
+    /// As many as there are numbers: none is out of bounds.
+    places: [AtomicPtr<Class>; PLACES],
+    /// Classes that shall be.
+    planned: usize,
     /// Some class adds memory.
     adds: bool,
     /// Some class uses slots of larger ones.
@@ -47,7 +50,8 @@ pub(crate) enum Absent {
 impl Roster {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
-            places: plan.classes.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            places: [const { AtomicPtr::new(ptr::null_mut()) }; PLACES],
+            planned: plan.classes.len(),
             adds: plan.classes.iter().any(|class| class.grow.is_some() || class.pageable_max > 0),
             spills: plan.classes.iter().any(|class| class.max_spill > 1),
             stage: Mutex::new(Stage::default()),
@@ -58,7 +62,7 @@ impl Roster {
     /// The class with this number, if it is there.
     #[inline]
     pub(crate) fn get(&self, id: ClassId) -> Option<ClassRef> {
-        Self::of(self.places.get(id.index())?)
+        Self::of(&self.places[usize::from(id.0)])
     }
 
     #[inline]
@@ -68,7 +72,7 @@ impl Roster {
 
     /// The classes that are there, by rising size.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = ClassRef> + '_ {
-        self.places.iter().filter_map(Self::of)
+        self.places[..self.planned].iter().filter_map(Self::of)
     }
 
     /// Some class adds memory, now or once it is there.
@@ -83,12 +87,12 @@ impl Roster {
 
     /// How many classes are there, and how many shall be.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.iter().count(), self.places.len())
+        (self.iter().count(), self.planned)
     }
 
     /// All classes are there.
     pub(crate) fn is_full(&self) -> bool {
-        self.places.iter().all(|place| Self::of(place).is_some())
+        self.iter().count() == self.planned
     }
 
     /// Lets a class in, and whoever waits for it know. False once the roster is closed: the class is the
@@ -175,3 +179,5 @@ impl Roster {
         absence
     }
 }
+
+const PLACES: usize = 1 << u8::BITS;

@@ -1,14 +1,14 @@
 //! One lease at a time: at once, or after a wait, as a thread or as a task; what stands in for a slot
 //! of an empty class.
 
-use std::mem::size_of;
+use std::mem::{ManuallyDrop, size_of};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 
 use super::{LeaseFuture, Pool};
-use crate::class::{Absent, ClassRef, Got, Waiting};
+use crate::class::{Absent, ClassRef, Got, Taken, Waiting};
 use crate::clock;
 use crate::error::LeaseError;
 use crate::lease::Lease;
@@ -124,17 +124,24 @@ impl Pool {
     #[allow(clippy::inline_always, reason = "as above")]
     fn try_ranked(&self, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
         let class = self.class_for(len)?;
-        match class.try_near() {
+        let lease = match class.try_near() {
             // No desk has any but regular slots.
-            Some(taken) => Ok(Lease::of_first_slab(class, taken, len)),
-            None => self.try_further(class, len, urgent),
-        }
+            Some(taken) => Lease::of_first_slab(class, taken, len),
+            None => match self.try_further(class, len, urgent) {
+                Some((class, taken)) => Lease::new(class, taken, len),
+                None => return Err(refusal(class)),
+            },
+        };
+        Ok(lease)
     }
 
+    /// What a lease is made of, as two words: a whole one would come, and the near one with it, through memory.
     #[cold]
     #[inline(never)]
-    fn try_further(&self, class: ClassRef, len: usize, urgent: bool) -> Result<Lease, LeaseError> {
-        self.find(class, len, urgent)?.ok_or_else(|| class.get().miss())
+    fn try_further(&self, class: ClassRef, len: usize, urgent: bool) -> Option<(ClassRef, Taken)> {
+        let found = self.find(class, len, urgent).ok().flatten()?;
+        let lease = ManuallyDrop::new(found);
+        Some((lease.class_ref(), lease.taken()))
     }
 
     /// A lease of the class, or what stands in for one, if there is any.
@@ -308,6 +315,13 @@ impl Pool {
     fn too_large(&self, requested: usize) -> LeaseError {
         LeaseError::TooLarge { requested, largest: self.handle.sizes.largest() }
     }
+}
+
+/// Why nothing was found.
+#[cold]
+#[inline(never)]
+fn refusal(class: ClassRef) -> LeaseError {
+    if class.get().is_closed() { LeaseError::Closed } else { class.get().miss() }
 }
 
 fn typed<T: Pod>(lease: Lease) -> Result<Lease<T>, LeaseError> {
