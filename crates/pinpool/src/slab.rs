@@ -110,6 +110,8 @@ impl Slab {
         }
         if cut.is_some() {
             slab.forgo_rest();
+            // What it was refused it does without: the next class, and others, may ask again.
+            shared.admission.leave_line();
         }
         Ok((slab, cut))
     }

@@ -285,6 +285,11 @@ impl MemoryError {
         matches!(self.cause, MemoryCause::Cancelled | MemoryCause::TimedOut(_))
     }
 
+    /// A limit of the system left too little room.
+    pub(crate) fn is_no_room(&self) -> bool {
+        matches!(self.cause, MemoryCause::NoRoom(_))
+    }
+
     /// True when a locking limit explains the failure.
     pub(crate) fn is_lock_limit(&self) -> bool {
         let refused = [libc::ENOMEM, libc::EPERM, libc::EAGAIN];
