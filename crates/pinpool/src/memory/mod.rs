@@ -81,7 +81,7 @@ pub unsafe trait PageLock: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     ///
-    /// `region` is a reserved region of which every part was populated, or all up to one that failed.
+    /// `region` is a reserved region, or its beginning, of which every part was populated.
     unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
         let _ = (region, tier);
         Obtained::default()

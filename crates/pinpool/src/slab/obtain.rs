@@ -78,8 +78,12 @@ fn attempt(
             return Err(error);
         }
     };
+    // What was never backed lies on nothing.
+    let done = cut.as_ref().map_or(bytes, |(_, done)| bytes.min(*done));
+    // SAFETY: the beginning lies within the region.
+    let beginning = unsafe { region.part(0, done) };
     // SAFETY: reserved and populated above.
-    let mut obtained = unsafe { memory.obtained(region, tier) };
+    let mut obtained = unsafe { memory.obtained(beginning, tier) };
     if crate::seeded::bug("assumed-pages") {
         obtained.pages = tier;
     }
