@@ -145,43 +145,51 @@ impl PoolBuilder {
         self
     }
 
-    /// Whether slabs lie on huge pages.
+    /// Whether slabs lie on huge pages. Default: [`HugePages::Try`]. What they really lie on is in
+    /// [`StartupReport::slabs`](crate::StartupReport::slabs).
     pub fn huge_pages(mut self, huge: HugePages) -> Self {
         self.layer.huge_pages = Some(huge);
         self
     }
 
-    /// On which NUMA node slabs lie.
+    /// On which NUMA node slabs lie. Default: [`Numa::Auto`]. A preference: when the node is full, another helps out.
     pub fn numa(mut self, numa: Numa) -> Self {
         self.layer.numa = Some(numa);
         self
     }
 
-    /// How many threads touch the memory at start-up.
+    /// How many threads back the memory at start-up, 1 to [`THREADS_MAX`](crate::THREADS_MAX). Default: one
+    /// per 64 MiB, at most 16 and at most the processors.
     pub fn prefault_threads(mut self, threads: usize) -> Self {
         self.layer.prefault_threads = Some(Threads::Count(threads));
         self
     }
 
-    /// Bytes pinned by one call.
+    /// Bytes pinned by one call, at least 1; rounded to whole slots and pages. Default:
+    /// [`PIN_CHUNK_DEFAULT`](crate::PIN_CHUNK_DEFAULT).
     pub fn pin_chunk(mut self, bytes: u64) -> Self {
         self.layer.pin_chunk = Some(bytes);
         self
     }
 
-    /// How long other threads and processes are let in while the pool pins; zero for never.
+    /// How long other threads and processes are let in while the pool pins; zero for never. Default:
+    /// [`PIN_PAUSE_DEFAULT`](crate::PIN_PAUSE_DEFAULT).
     pub fn pin_pause(mut self, pause: Duration) -> Self {
         self.layer.pin_pause = Some(pause);
         self
     }
 
-    /// The longest that opening may take.
+    /// The longest that opening may take, more than zero and at most [`DURATION_MAX`](crate::DURATION_MAX).
+    /// Default: no limit. When it is over the opening fails with [`Error::OpenTimeout`], also with
+    /// [`Self::min_bytes`].
     pub fn open_timeout(mut self, timeout: Duration) -> Self {
         self.layer.open_timeout = Some(timeout);
         self
     }
 
-    /// Lets the pool open smaller than configured, but with no less than so many bytes.
+    /// Lets the pool open smaller than configured, but with no less than so many bytes, at least 1, and a slot of
+    /// each class beyond its `reserve`. Default: all or nothing. Which classes are smaller is in
+    /// [`StartupReport::cut`](crate::StartupReport::cut).
     pub fn min_bytes(mut self, bytes: u64) -> Self {
         self.layer.min_bytes = Some(bytes);
         self
@@ -205,13 +213,13 @@ impl PoolBuilder {
         self
     }
 
-    /// What stays free of the machine's RAM and of the control group's limit.
+    /// What stays free of the machine's RAM and of the control group's limit. Default: [`KeepFree::Auto`].
     pub fn keep_free(mut self, keep: KeepFree) -> Self {
         self.layer.keep_free = Some(keep);
         self
     }
 
-    /// What grown slabs do while the system is short of memory.
+    /// What grown slabs do while the system is short of memory. Default: [`OnPressure::Trim`].
     pub fn on_pressure(mut self, policy: OnPressure) -> Self {
         self.layer.on_pressure = Some(policy);
         self

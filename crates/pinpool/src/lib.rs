@@ -27,6 +27,9 @@
 //!   has seen the copy complete, and no earlier.
 //! * [`Lease::retire_after`] and [`Fence`] do the same for work that the pool cannot see, as
 //!   `Lease::record_use` does for other CUDA libraries; [`SharedLease`] is for several readers.
+//! * [`PoolBuilder::open_async`] opens beside other work: an [`Opening`] tells how far it is, can be cancelled, and
+//!   has the first classes ready while it makes the others. [`Pool::startup`] says what the pool got: pages, nodes,
+//!   times, and classes that are smaller than configured.
 //! * [`Plan`] says beforehand what a configuration pins.
 //! * [`cuda`] holds what else touches the driver: graphs, what is tracked in cudarc's own calls, and the
 //!   probe that decides the backend.
@@ -110,12 +113,22 @@ pub use tag::Tag;
 pub use view::{LeaseView, LeaseViewMut};
 
 /// Where memory can lie: the system's huge pages, and the NUMA nodes with what is near them.
+///
+/// The functions take the folder that stands for `/sys`, [`Supply::under`](placement::Supply::under) that for `/`.
 pub mod placement {
     pub use crate::memory::huge::Supply;
     pub use crate::memory::numa::{node_of, nodes_with_memory, numbers, processors_of};
 }
 
 /// What the system allows this process and has left: the facts that pools are admitted by.
+///
+/// ```
+/// use pinpool::limits::{Facts, KeepFree};
+///
+/// if let Some(least) = Facts::read().binding(KeepFree::Auto, true) {
+///     println!("{least}: room for {} bytes", least.room());
+/// }
+/// ```
 pub mod limits {
     pub use crate::memory::limits::{
         Cgroup, CgroupLimit, CgroupVersion, Commit, Facts, Headroom, HugePages, KeepFree,

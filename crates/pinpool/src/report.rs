@@ -10,7 +10,9 @@ use crate::memory::{BackendKind, PageTier};
 use crate::slab::{Slab, StartupTimes};
 use crate::tag::Tag;
 
-/// How a pool came to its memory.
+/// How a pool came to its memory, as [`Pool::startup`](crate::Pool::startup) gives it.
+///
+/// While the pool is still being opened it knows `backend`, `reason` and the first `notes`, and no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StartupReport {
@@ -28,7 +30,7 @@ pub struct StartupReport {
     pub times: StartupTimes,
     /// Time of all steps together.
     pub total: Duration,
-    /// Classes that are smaller than configured, as `min_bytes` allows.
+    /// Classes that are smaller than configured, as `min_bytes` allows; none if all is as configured.
     pub cut: Vec<CutClass>,
 }
 
@@ -40,7 +42,7 @@ pub struct CutClass {
     pub class: ClassName,
     /// Slots that it has.
     pub slots: u32,
-    /// Slots that it was to have.
+    /// Slots that it was to have (`count`).
     pub wanted: u32,
     /// What went wrong with the rest.
     pub reason: String,
@@ -52,7 +54,8 @@ pub struct CutClass {
 pub struct SlabReport {
     /// Its class.
     pub class: ClassName,
-    /// Bytes mapped: on reserved huge pages rounded up to whole ones.
+    /// Bytes mapped: on reserved huge pages rounded up to whole ones. Of a class that was cut it counts those
+    /// that were given back as well.
     pub bytes: u64,
     /// The kind of its pages; a huge one only if every whole huge page of the slab is.
     pub pages: PageTier,

@@ -59,7 +59,7 @@ unsafe impl Send for Slab {}
 // SAFETY: as above; all methods that take `&self` read.
 unsafe impl Sync for Slab {}
 
-/// Seconds spent per step of opening.
+/// Time spent per step of opening, from its beginning to its end, however many threads worked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StartupTimes {
@@ -110,6 +110,8 @@ impl Slab {
         }
         if cut.is_some() {
             slab.forgo_rest();
+            // What it was refused it does without: the next class, and others, may ask again.
+            shared.admission.leave_line();
         }
         Ok((slab, cut))
     }

@@ -194,7 +194,7 @@ pub(super) fn pause(raw: Raw<'_>) -> Value<Duration> {
         return Ok(Duration::ZERO);
     }
     duration(raw)
-        .map_err(|wrong| BadValue { problem: format!("{} or \"off\"", wrong.problem), ..wrong })
+        .map_err(|wrong| BadValue { problem: format!("{}, or \"off\"", wrong.problem), ..wrong })
 }
 
 /// `auto` or a number of threads.

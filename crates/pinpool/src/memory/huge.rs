@@ -11,7 +11,7 @@ use super::{ForkPolicy, HugePages, PageTier};
 pub struct Supply {
     /// Bytes of a reserved huge page; 0 where there is no such thing.
     pub page_bytes: usize,
-    /// Reserved pages that nobody has a claim on.
+    /// Reserved pages that nobody has a claim on: those free, less those promised to mappings.
     pub free: u64,
     /// Bytes of a transparent huge page, if the kernel has them.
     pub transparent_bytes: Option<usize>,

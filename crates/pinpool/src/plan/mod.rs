@@ -135,6 +135,9 @@ fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
     if config.pin_chunk == 0 {
         return refuse("pin_chunk", 0, "use at least 1 byte".into());
     }
+    if config.min_bytes == Some(0) {
+        return refuse("min_bytes", 0, "use at least 1 byte".into());
+    }
     let possible = [("leak_after", config.leak_after), ("open_timeout", config.open_timeout)];
     for (key, value) in possible {
         if let Some(wrong) = value.filter(|value| !is_possible(*value)) {

@@ -1,12 +1,13 @@
 //! The table that `pinpool plan` prints.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use humantime::format_duration;
 
 use super::{ClassPlan, Plan};
-use crate::config::{OnEmpty, Scrub};
+use crate::config::{OnEmpty, PoolConfig, Scrub};
 use crate::memory::limits::{Facts, Memlock, page_size};
 
 impl fmt::Display for Plan {
@@ -34,6 +35,7 @@ impl fmt::Display for Plan {
             config.debug_checks
         )?;
         writeln!(f, "keep_free {}, on_pressure {}", config.keep_free, config.on_pressure)?;
+        opening(config, f)?;
         let width = self.classes.iter().map(|class| class.name.len()).max().unwrap_or(0).max(5);
         writeln!(
             f,
@@ -70,6 +72,18 @@ impl fmt::Display for Plan {
         }
         Ok(())
     }
+}
+
+/// How the pool comes to its memory.
+fn opening(config: &PoolConfig, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let timeout =
+        config.open_timeout.map_or("not set".into(), |time| format_duration(time).to_string());
+    let least = config.min_bytes.map_or("not set".into(), |bytes| format!("{bytes} bytes"));
+    let pause = match config.pin_pause {
+        Duration::ZERO => "off".into(),
+        pause => format_duration(pause).to_string(),
+    };
+    writeln!(f, "open_timeout {timeout}, min_bytes {least}, pin_pause {pause}")
 }
 
 /// A line for each policy of a class that is not the default.
@@ -131,7 +145,9 @@ fn limits(plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "{}",
         match (Memlock::is_exempt(), exceeded) {
             (true, _) => ", not binding: this process has CAP_IPC_LOCK",
-            (false, true) => ", too little to lock this on the host backend",
+            (false, true) => {
+                ", too little to lock this on the host backend (`pinpool doctor` says what raises it)"
+            }
             (false, false) => "",
         }
     )?;
@@ -139,7 +155,9 @@ fn limits(plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match binding.filter(|headroom| headroom.room() < plan.total_bytes) {
         None => Ok(()),
         Some(headroom) => {
-            writeln!(f, "does not fit on this machine now: {headroom}; {}", headroom.remedy())
+            let smaller = plan.config.min_bytes.is_some_and(|least| least <= headroom.room());
+            let how = if smaller { "whole, but min_bytes does" } else { "on this machine now" };
+            writeln!(f, "does not fit {how}: {headroom}; {}", headroom.remedy())
         }
     }
 }

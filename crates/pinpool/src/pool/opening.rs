@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use crate::slab::Course;
 use crate::sync::{Condvar, Mutex};
 
-/// How far an opening is. No number ever falls.
+/// How far an opening is. While it goes on no number falls; bytes do not even if it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OpenProgress {
@@ -35,7 +35,7 @@ pub struct OpenProgress {
     pub pinned_bytes: u64,
     /// Classes.
     pub classes: usize,
-    /// Classes that can be leased from already.
+    /// Classes that can be leased from already; none any more once the opening has failed.
     pub classes_ready: usize,
 }
 
@@ -45,7 +45,29 @@ pub struct OpenProgress {
 /// see [`Self::pool`]. [`Self::wait`] waits for all of them, and so does `.await`, in any executor. If one fails,
 /// or the opening is cancelled, the pool closes and everything is given back, leases that are out excepted.
 ///
+/// It gives its outcome once: after `(&mut opening).await` has, neither `wait` nor another `.await` returns.
+///
 /// Dropping an `Opening` cancels it, unless somebody has its pool.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use pinpool::{LockMode, Pool};
+///
+/// let opening = Pool::builder()
+///     .class("first", 4096, 16)
+///     .class("later", 1 << 20, 16)
+///     .lock(LockMode::Try)
+///     .open_async()?;
+/// while !opening.is_over() {
+///     let progress = opening.progress();
+///     eprint!("\r{:.0} %, {} classes", progress.fraction() * 100.0, progress.classes_ready);
+///     std::thread::sleep(Duration::from_millis(10)); // or `cancel`, if nobody wants it any more
+/// }
+/// let pool = opening.wait()?; // waits for nothing here, and says why if it failed
+/// # drop(pool);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping it cancels the opening"]
 pub struct Opening {
     state: Arc<State>,
@@ -68,6 +90,8 @@ struct Inner {
     /// Nobody asks for it any more.
     abandoned: bool,
     outcome: Option<Result<(), Error>>,
+    /// Whether it ended well, once it ended: the outcome itself is told once.
+    ended_well: Option<bool>,
     task: Option<Waker>,
 }
 
@@ -116,11 +140,11 @@ impl Opening {
 
     /// True once the opening has ended, well or not.
     pub fn is_over(&self) -> bool {
-        self.state.inner.lock().outcome.is_some()
+        self.state.inner.lock().ended_well.is_some()
     }
 
-    /// Stops the opening at its next step: within one call of the system or the driver, which takes a
-    /// few milliseconds with the default `pin_chunk`. [`Self::wait`] tells when everything was given back. Without effect
+    /// Stops the opening at its next step: within one call of the system or the driver, which takes some
+    /// milliseconds with the default `pin_chunk`, and longer where the system is slow to give memory. [`Self::wait`] tells when everything was given back. Without effect
     /// once it is over.
     pub fn cancel(&self) {
         self.state.course.cancel();
@@ -187,6 +211,7 @@ impl State {
         let failed = if outcome.is_err() { self.inner.lock().pool.take() } else { None };
         drop(failed);
         let mut inner = self.inner.lock();
+        inner.ended_well = Some(outcome.is_ok());
         inner.outcome = Some(outcome);
         let task = inner.task.take();
         let unwanted = if inner.abandoned { inner.pool.take() } else { None };
@@ -200,7 +225,10 @@ impl State {
     fn progress(&self) -> OpenProgress {
         let (populated, pinned) = self.course.so_far();
         let inner = self.inner.lock();
-        let ready = inner.pool.as_ref().map_or(0, |pool| pool.handle.roster.counts().0);
+        let ready = match inner.ended_well {
+            Some(true) => self.classes,
+            _ => inner.pool.as_ref().map_or(0, |pool| pool.handle.roster.counts().0),
+        };
         OpenProgress {
             total_bytes: self.total_bytes,
             populated_bytes: populated.min(self.total_bytes),

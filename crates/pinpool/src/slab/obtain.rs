@@ -19,7 +19,7 @@ pub(super) struct Backed {
 }
 
 /// Obtains `bytes` on the best kind of pages that can be had. On failure nothing is left; but on a partial
-/// course what was backed of the least demanding kind.
+/// course what was backed of the least demanding kind, or of the one that a limit had no room for.
 pub(super) fn obtain(
     bytes: usize,
     threads: Threads,
@@ -69,14 +69,21 @@ fn attempt(
     let populated = timed(&mut times.populate, || populate(shared, region, tier, threads, course));
     let cut = match populated {
         Ok(()) => None,
-        Err((error, done)) if last && course.may_end_at(done, &error) => Some((error, done)),
+        // Where there is no room another kind finds none either.
+        Err((error, done)) if (last || error.is_no_room()) && course.may_end_at(done, &error) => {
+            Some((error, done))
+        }
         Err((error, _)) => {
             give_back(region, shared);
             return Err(error);
         }
     };
+    // What was never backed lies on nothing.
+    let done = cut.as_ref().map_or(bytes, |(_, done)| bytes.min(*done));
+    // SAFETY: the beginning lies within the region.
+    let beginning = unsafe { region.part(0, done) };
     // SAFETY: reserved and populated above.
-    let mut obtained = unsafe { memory.obtained(region, tier) };
+    let mut obtained = unsafe { memory.obtained(beginning, tier) };
     if crate::seeded::bug("assumed-pages") {
         obtained.pages = tier;
     }

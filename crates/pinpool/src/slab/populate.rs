@@ -22,26 +22,46 @@ pub(super) fn populate(
     let pieces = region.bytes.div_ceil(piece_bytes);
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(pieces));
     course.backs();
+    let bytes_of = |piece: usize| piece_bytes.min(region.bytes - piece * piece_bytes);
     let back = |piece: usize| {
-        let offset = piece * piece_bytes;
         // SAFETY: the piece lies within the region.
-        let part = unsafe { region.part(offset, piece_bytes.min(region.bytes - offset)) };
-        course.check(MemoryStep::Populate, part.bytes)?;
-        let _room = room_for(part, tier, shared)?;
+        let part = unsafe { region.part(piece * piece_bytes, bytes_of(piece)) };
         // SAFETY: the region was reserved by this memory, and nobody uses it yet.
         unsafe { shared.memory.populate(part) }?;
         course.backed(part.bytes);
         Ok(())
     };
+    let fails_at = |piece: usize| failed.fetch_min(piece, Ordering::Relaxed);
     let work = || {
         loop {
-            let piece = next.fetch_add(1, Ordering::Relaxed);
+            let ahead = next.load(Ordering::Relaxed);
             // Nobody needs what lies behind one that failed.
+            if ahead >= failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            // Room first: who waits for it holds no piece that others would leave behind as a gap.
+            let room = course.check(MemoryStep::Populate, bytes_of(ahead));
+            let room = room.and_then(|()| room_for(bytes_of(ahead), tier, shared));
+            let _room = match room {
+                Ok(room) => room,
+                Err(error) => {
+                    let first = next.load(Ordering::Relaxed);
+                    if first >= pieces {
+                        // Others took the last ones meanwhile: it was refused what nobody needs.
+                        shared.admission.leave_line();
+                        return Ok(());
+                    }
+                    fails_at(first);
+                    return Err(error);
+                }
+            };
+            // This one or a later one, which is no larger.
+            let piece = next.fetch_add(1, Ordering::Relaxed);
             if piece >= failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
             back(piece).inspect_err(|_| {
-                failed.fetch_min(piece, Ordering::Relaxed);
+                fails_at(piece);
             })?;
         }
     };
@@ -89,14 +109,14 @@ fn on_threads(
 
 /// Room for a piece, if it is one that takes any: reserved huge pages were taken before.
 fn room_for(
-    part: Region,
+    bytes: usize,
     tier: PageTier,
     shared: &Shared,
 ) -> Result<Option<Admitted<'_>>, MemoryError> {
     if tier == PageTier::Huge {
         return Ok(None);
     }
-    shared.admission.admit(part.bytes as u64).map(Some)
+    shared.admission.admit(bytes as u64).map(Some)
 }
 
 fn thread_count(bytes: usize, threads: Threads) -> usize {

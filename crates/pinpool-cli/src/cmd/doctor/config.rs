@@ -71,7 +71,17 @@ fn bytes(plan: &Plan, binding: Option<&Headroom>) -> Line {
         LimitKind::Memlock => "or raise the limit, as the line on locked memory says",
         _ => binding.remedy(),
     };
-    Line::problem(name, value, format!("{}; {raise}", key(plan, binding.room())))
+    let remedy = format!("{}; {raise}", key(plan, binding.room()));
+    match plan.config.min_bytes.filter(|least| *least <= binding.room()) {
+        None => Line::problem(name, value, remedy),
+        Some(least) => {
+            let least = text::bytes(least);
+            let value = format!(
+                "{value}; the pool may open smaller, with min_bytes of {least}, if each class gets a slot"
+            );
+            Line::warning(name, value, remedy)
+        }
+    }
 }
 
 /// The key that does the most: of the class that takes the most memory.

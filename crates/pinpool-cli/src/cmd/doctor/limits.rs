@@ -82,7 +82,8 @@ fn memlock(facts: &Facts, request: &Request, on_host: bool) -> Line {
     };
     let remedy = remedy(wanted, hard);
     // Without classes only a limit that allows nothing stops every pool.
-    let stops = request.config.lock == LockMode::Require && (wanted.is_some() || soft < PAGE_BYTES);
+    let too_little = soft < PAGE_BYTES || (wanted.is_some() && !request.makes_do_with(soft));
+    let stops = request.config.lock == LockMode::Require && too_little;
     Line::problem_if(stops, name, value, remedy)
 }
 

@@ -73,6 +73,11 @@ impl Request {
         self.config.backend != BackendChoice::Host && self.config.lock != LockMode::Off
     }
 
+    /// Whether a pool that may open smaller than configured makes do with so many bytes.
+    pub(super) fn makes_do_with(&self, bytes: u64) -> bool {
+        self.config.min_bytes.is_some_and(|least| least <= bytes)
+    }
+
     /// Bytes that are pinned at the opening; `None` where no classes are known.
     pub(super) fn pinned_bytes(&self) -> Option<u64> {
         self.plan.as_ref().map(|plan| plan.pinned_bytes)

@@ -49,6 +49,8 @@ impl Trial {
         let bytes = small_bytes(config, room);
         let mut config = config.clone();
         config.classes = vec![ClassConfig::new("doctor", bytes, 1)];
+        // That of the configured classes: this one is small.
+        config.min_bytes = None;
         Self::within(PATIENCE, move || attempt(config, bytes))
     }
 
@@ -315,6 +317,17 @@ mod tests {
         assert_eq!(status(Some(20.0)), [Status::Ok, Status::Ok]);
         assert_eq!(status(None), [Status::Ok, Status::Ok]);
         assert!(trial.lines(Some(31.5))[1].value.contains("the link carries 31.5 GB/s"));
+    }
+
+    /// What the configured classes need at least is no measure for a pool this small.
+    #[test]
+    fn the_least_size_of_the_classes_does_not_stop_it() {
+        let mut config = PoolConfig::default();
+        config.backend = pinpool::BackendChoice::Host;
+        config.lock = LockMode::Try;
+        config.min_bytes = Some(1 << 40);
+        let trial = Trial::run(&config, Some(1 << 20));
+        assert!(trial.opened.is_ok(), "{:?}", trial.opened);
     }
 
     #[test]

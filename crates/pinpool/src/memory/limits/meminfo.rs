@@ -36,7 +36,8 @@ pub struct Commit {
     pub used: u64,
 }
 
-/// Huge pages of the default size that were set aside (`vm.nr_hugepages`).
+/// Huge pages of the default size that were set aside (`vm.nr_hugepages`); not the option of pools, which is
+/// [`pinpool::HugePages`](crate::HugePages).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HugePages {

@@ -26,7 +26,7 @@ pub struct Stall {
 }
 
 impl Pressure {
-    /// The whole system's; `None` where the kernel does not count it (`psi=1`).
+    /// The whole system's; `None` where the kernel does not count it (it does with `psi=1` on its command line).
     pub fn read() -> Option<Self> {
         Self::read_at(Path::new(SYSTEM))
     }

@@ -3,12 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use std::sync::Mutex;
 use std::time::Instant;
 
 use pinpool_testkit::child;
 
 use super::*;
-use crate::config::{ClassConfig, OnEmpty, OnPressure, PoolConfig};
+use crate::config::{ClassConfig, OnEmpty, OnPressure, PoolConfig, Threads};
 use crate::memory::limits::tests::{System, meminfo_text, pressure_text, v2};
 use crate::memory::limits::{Headroom, LimitKind};
 use crate::memory::{KeepFree, LockMode, Mlock, PageTier, Pinned, Region};
@@ -192,6 +193,86 @@ unsafe impl PageLock for OnHuge {
     unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
         // SAFETY: the caller's duty is the same.
         unsafe { self.0.release(region) }
+    }
+}
+
+/// Where transparent huge pages are tried first, too: what a limit cut is kept, another kind of page is not
+/// asked for in vain, and the rest is left to the next class and to other processes.
+///
+/// Case limits-3.
+#[test]
+fn a_limit_that_cuts_a_class_leaves_the_rest_to_the_next() {
+    const GROUP: &str = "/sys/fs/cgroup/app.slice/pool.service";
+    let slots =
+        |large| vec![ClassConfig::new("large", 4 << 20, large), ClassConfig::new("b", 1 << 20, 1)];
+    let config = |large| PoolConfig {
+        keep_free: KeepFree::Bytes(0),
+        min_bytes: Some(1),
+        prefault_threads: Threads::Count(1),
+        classes: slots(large),
+        ..PoolConfig::default()
+    };
+    // Of the group 650 bytes are in use for good: there is room for three large slots and the small one.
+    let system = v2(&(13 * MIB + 650).to_string(), "max");
+    let pool = system.around(|| {
+        let usage = system.root().join(&format!("{GROUP}/memory.current")[1..]);
+        let memory = Filling { inner: Mlock::new(LockMode::Off), usage, taken: Mutex::new(0) };
+        Pool::open_plan(plan(config(8)), Some(Arc::new(memory))).unwrap()
+    });
+    let cut: Vec<_> = pool.startup().cut.iter().map(|cut| (cut.slots, cut.wanted)).collect();
+    assert_eq!(cut, [(3, 8)]);
+    let reason = &pool.startup().cut[0].reason;
+    assert!(reason.contains("memory.max leaves 1048576 bytes"), "{reason}");
+    let _all: Vec<_> = (0..3).map(|_| pool.try_lease(4 << 20).unwrap()).collect();
+    let _small = pool.try_lease(1 << 20).unwrap();
+    let group = std::fs::File::open(system.root().join(&GROUP[1..])).unwrap();
+    let turn = rustix::fs::flock(&group, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    turn.expect("nobody else is held up");
+}
+
+/// Memory whose group's usage grows with each piece, and which can lie on two kinds of pages.
+#[derive(Debug)]
+struct Filling {
+    inner: Mlock,
+    usage: std::path::PathBuf,
+    taken: Mutex<u64>,
+}
+
+// SAFETY: every duty is the inner memory's.
+unsafe impl PageLock for Filling {
+    fn kind(&self) -> BackendKind {
+        self.inner.kind()
+    }
+
+    fn tiers(&self, _: usize) -> Vec<PageTier> {
+        vec![PageTier::Transparent, PageTier::Base]
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<std::ptr::NonNull<u8>, MemoryError> {
+        self.inner.reserve(bytes)
+    }
+
+    unsafe fn populate(&self, part: Region) -> Result<(), MemoryError> {
+        let mut taken = self.taken.lock().unwrap();
+        *taken += part.bytes as u64;
+        std::fs::write(&self.usage, (1000 + *taken).to_string()).unwrap();
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.populate(part) }
+    }
+
+    unsafe fn pin(&self, chunk: Region) -> Result<Pinned, MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.pin(chunk) }
+    }
+
+    unsafe fn unpin(&self, chunk: Region) -> Result<(), MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.unpin(chunk) }
+    }
+
+    unsafe fn release(&self, region: Region) -> Result<(), MemoryError> {
+        // SAFETY: the caller's duty is the same.
+        unsafe { self.inner.release(region) }
     }
 }
 

@@ -121,6 +121,13 @@ fn a_file_s_pool_is_held_against_the_least_limit() {
     let all = pool(900 << 20, |config| config.keep_free = KeepFree::Off);
     says(&report(&all), NAME, Status::Ok, &["no limit of the system is known"]);
     says(&report(&all), "least limit", Status::NotApplicable, &["keep_free"]);
+    // A pool that may open smaller is not stopped, unless there is no room for the least either.
+    let smaller = |least: u64| pool(900 << 20, |config| config.min_bytes = Some(least));
+    says(&report(&smaller(700 << 20)), NAME, Status::Warning, &["min_bytes of 700 MiB", "smaller"]);
+    says(&report(&smaller(800 << 20)), NAME, Status::Problem, &["memory.max"]);
+    let locked = |least| machine.report_with(&no_driver(), &smaller(least), Some(8 << 20));
+    says(&locked(8 << 20), "locked memory", Status::Warning, &["the classes lock 900 MiB"]);
+    says(&locked(9 << 20), "locked memory", Status::Problem, &["the classes lock 900 MiB"]);
     // Without a file nothing is said of one.
     let names: Vec<_> = report(&any()).all().map(|line| line.name.clone()).collect();
     assert!(!names.iter().any(|name| name == NAME || name == "backend"), "{names:?}");
