@@ -103,7 +103,7 @@ pub use memory::{
     MemoryError, MemoryStep, Mlock, Numa, Obtained, PageLock, PageTier, Pinned, Region,
 };
 pub use plan::{ClassPlan, GrowPlan, Plan};
-pub use pool::{LeaseFuture, OpenProgress, Opening, Pool};
+pub use pool::{LeaseFuture, OpenCanceller, OpenProgress, Opening, OpeningFuture, Pool};
 pub use report::{CloseReport, CutClass, Holder, SlabReport, StartupReport, StuckSlot};
 pub use shared_lease::SharedLease;
 pub use size_class::ClassId;

@@ -12,7 +12,7 @@ mod gate;
 #[path = "opening/partial.rs"]
 mod partial;
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
@@ -262,19 +262,37 @@ fn a_pool_that_opens_can_be_closed() {
     ledger.assert_clean();
 }
 
-/// The opening itself is a future.
+/// And cancelled by whoever has the means, while somebody awaits it.
 #[test]
 fn an_opening_can_be_awaited() {
-    let (mut opening, gate, ledger) = begin();
     let waker = Waker::from(Arc::new(Idle));
     let mut context = Context::from_waker(&waker);
-    assert!(pin!(&mut opening).poll(&mut context).is_pending());
-    gate.let_pass(2);
-    until("it is over", || opening.is_over());
-    let Poll::Ready(pool) = pin!(&mut opening).poll(&mut context) else { panic!("it is over") };
-    assert!(pool.unwrap().try_lease(PAGE).is_ok());
-    drop(opening);
-    ledger.assert_clean();
+    for cancels in [false, true] {
+        let (opening, gate, ledger) = begin();
+        let canceller = opening.canceller();
+        let mut task = pin!(opening.into_future());
+        assert!(task.as_mut().poll(&mut context).is_pending());
+        if cancels {
+            until("it stands at the first chunk", || gate.arrived() > 0);
+            canceller.clone().cancel();
+        }
+        gate.let_pass(2);
+        let began = Instant::now();
+        let opened = loop {
+            if let Poll::Ready(opened) = task.as_mut().poll(&mut context) {
+                break opened;
+            }
+            assert!(began.elapsed() < HANG, "it does not end");
+            thread::yield_now();
+        };
+        match opened {
+            Ok(pool) => assert!(!cancels && pool.try_lease(PAGE).is_ok()),
+            Err(error) => assert!(cancels && matches!(error, Error::OpenCancelled { .. })),
+        }
+        // Without effect now.
+        canceller.cancel();
+        ledger.assert_clean();
+    }
 }
 
 /// Every failing pin takes its time, and all after the first fail: one try, within the deadline, and the first

@@ -25,7 +25,7 @@ use crate::stats::{ClassStats, PoolStats};
 use crate::tag::Tag;
 
 pub use lease_future::LeaseFuture;
-pub use opening::{OpenProgress, Opening};
+pub use opening::{OpenCanceller, OpenProgress, Opening, OpeningFuture};
 
 /// A pool of pinned host memory. Cloning it copies a pointer; the clones are one pool.
 ///

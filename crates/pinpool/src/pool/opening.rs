@@ -1,7 +1,7 @@
 //! An opening that goes on beside its caller: how far it is, what is there already, how to stop it.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -45,8 +45,6 @@ pub struct OpenProgress {
 /// see [`Self::pool`]. [`Self::wait`] waits for all of them, and so does `.await`, in any executor. If one fails,
 /// or the opening is cancelled, the pool closes and everything is given back, leases that are out excepted.
 ///
-/// It gives its outcome once: after `(&mut opening).await` has, neither `wait` nor another `.await` returns.
-///
 /// Dropping an `Opening` cancels it, unless somebody has its pool.
 ///
 /// ```
@@ -73,6 +71,19 @@ pub struct Opening {
     state: Arc<State>,
 }
 
+/// Stops an [`Opening`], from any thread, at any time: see [`Opening::cancel`].
+#[derive(Debug, Clone)]
+pub struct OpenCanceller {
+    course: Arc<Course>,
+}
+
+impl OpenCanceller {
+    /// As [`Opening::cancel`].
+    pub fn cancel(&self) {
+        self.course.cancel();
+    }
+}
+
 /// What the opening's thread and its caller share.
 struct State {
     course: Arc<Course>,
@@ -90,8 +101,6 @@ struct Inner {
     /// Nobody asks for it any more.
     abandoned: bool,
     outcome: Option<Result<(), Error>>,
-    /// Whether it ended well, once it ended: the outcome itself is told once.
-    ended_well: Option<bool>,
     task: Option<Waker>,
 }
 
@@ -140,7 +149,12 @@ impl Opening {
 
     /// True once the opening has ended, well or not.
     pub fn is_over(&self) -> bool {
-        self.state.inner.lock().ended_well.is_some()
+        self.state.inner.lock().outcome.is_some()
+    }
+
+    /// What stops the opening while somebody else waits for it.
+    pub fn canceller(&self) -> OpenCanceller {
+        OpenCanceller { course: Arc::clone(&self.state.course) }
     }
 
     /// Stops the opening at its next step: within one call of the system or the driver, which takes some
@@ -211,7 +225,6 @@ impl State {
         let failed = if outcome.is_err() { self.inner.lock().pool.take() } else { None };
         drop(failed);
         let mut inner = self.inner.lock();
-        inner.ended_well = Some(outcome.is_ok());
         inner.outcome = Some(outcome);
         let task = inner.task.take();
         let unwanted = if inner.abandoned { inner.pool.take() } else { None };
@@ -225,7 +238,7 @@ impl State {
     fn progress(&self) -> OpenProgress {
         let (populated, pinned) = self.course.so_far();
         let inner = self.inner.lock();
-        let ready = match inner.ended_well {
+        let ready = match inner.outcome.as_ref().map(Result::is_ok) {
             Some(true) => self.classes,
             _ => inner.pool.as_ref().map_or(0, |pool| pool.handle.roster.counts().0),
         };
@@ -261,12 +274,27 @@ impl OpenProgress {
     }
 }
 
-impl Future for Opening {
+impl IntoFuture for Opening {
+    type Output = Result<Pool, Error>;
+    type IntoFuture = OpeningFuture;
+
+    fn into_future(self) -> OpeningFuture {
+        OpeningFuture(self)
+    }
+}
+
+/// The future of an [`Opening`]. Dropping it cancels the opening, unless somebody has its pool. Polled again after
+/// it was ready, it stays pending.
+#[derive(Debug)]
+#[must_use = "dropping it cancels the opening"]
+pub struct OpeningFuture(Opening);
+
+impl Future for OpeningFuture {
     type Output = Result<Pool, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let task = context.waker().clone();
-        let mut inner = self.state.inner.lock();
+        let mut inner = self.0.state.inner.lock();
         if let Some(settled) = inner.settled() {
             drop(inner);
             return Poll::Ready(settled);
