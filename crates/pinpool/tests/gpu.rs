@@ -34,6 +34,8 @@ mod hardened;
 mod in_flight;
 #[path = "gpu/interop.rs"]
 mod interop;
+#[path = "gpu/lives.rs"]
+mod lives;
 #[path = "gpu/lost.rs"]
 mod lost;
 #[path = "gpu/opening_faults.rs"]
@@ -102,6 +104,7 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Never, registration::ON_SOFTWARE),
     (Real::Alone(1), startup::ALL),
     (Real::Never, opening_faults::ON_SOFTWARE),
+    (Real::Never, lives::ON_SOFTWARE),
     (Real::Alone(1), forks::ALL),
     (Real::Never, forks::ON_SOFTWARE),
     #[cfg(feature = "debug-checks")]

@@ -115,6 +115,7 @@ impl Drop for Idler {
 /// Case fork-3.
 fn a_child_is_told() {
     drop(pool(4096, 1));
+    threads_are_quiet();
     let ended = fork_to(|| {
         let open = |backend| Pool::builder().env(false).backend(backend).class("c", 4096, 2).open();
         let Err(error) = open(BackendChoice::Cuda) else { return 1 };
