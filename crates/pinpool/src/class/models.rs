@@ -218,7 +218,7 @@ fn open(shape: Shape) -> (House, Arc<Shared>) {
     let slab = Slab::open(size, false, making.threads, &course, &shared, &mut times);
     let list = FreeList::new(Slots::layout(&plan), shape.shards, shape.desks(), SlotState::new)
         .expect("memory");
-    let class = ClassRef::new(ClassId(0), &plan, making, slab.expect("memory"), Slots(list));
+    let class = ClassRef::new(ClassId(0), &plan, making, slab.expect("memory").0, Slots(list));
     let world = Arc::new(World::new(shape));
     (House { class, world }, shared)
 }

@@ -74,7 +74,7 @@ fn either(outcome: Result<Pool, Error>) {
 }
 
 fn with_huge_pages(round: u64) {
-    let huge = if round % 2 == 0 { HugePages::Off } else { HugePages::Try };
+    let huge = if round.is_multiple_of(2) { HugePages::Off } else { HugePages::Try };
     use_up(&builder().huge_pages(huge).class("large", 3 << 20, 1).open().expect("a pool"));
 }
 
@@ -105,7 +105,7 @@ fn smaller(round: u64) {
     driver().fail(&format!("cuMemHostRegister_v2:{nth}:2")).expect("a plan");
     match builder().min_bytes(1).open() {
         Ok(pool) => {
-            assert_eq!(pool.stats().classes[1].slots as u64, 2 * (nth - 1));
+            assert_eq!(u64::from(pool.stats().classes[1].slots), 2 * (nth - 1));
             use_up(&pool);
         }
         Err(error) => assert_eq!(nth, 1, "{error}"),
@@ -128,7 +128,9 @@ fn two_hundred_lives() {
     // Those of the test harness that have no test end by and by; its main one waits.
     until("this is the only test", || proc::threads() <= 2);
     let threads = proc::threads();
-    KINDS.iter().for_each(|live| (0..3).for_each(live));
+    for live in KINDS {
+        (0..3).for_each(live);
+    }
     until("openings that were dropped are over", || proc::threads() == threads);
     let before = Readings::now();
     let resident = proc::resident_bytes();

@@ -134,7 +134,7 @@ struct Contested {
 }
 
 impl Contested {
-    fn registered(&self, chunk: Region) -> Result<(), MemoryError> {
+    fn registered(&self, chunk: Region) {
         let (skip, bytes) = self.part;
         let start = chunk.start.as_ptr().wrapping_add(skip);
         self.pages.context().bind_to_thread().expect("binds");
@@ -143,7 +143,6 @@ impl Contested {
         let done = unsafe { sys::cuMemHostRegister_v2(start.cast(), bytes, flags) }.result();
         done.expect("nobody has registered it before");
         self.others.store(start.addr(), Ordering::Release);
-        Ok(())
     }
 
     /// The other one's range is still registered, and goes.
@@ -189,7 +188,7 @@ unsafe impl PageLock for Contested {
 
     unsafe fn pin(&self, chunk: Region) -> Result<Pinned, MemoryError> {
         if self.pins.fetch_add(1, Ordering::AcqRel) == self.at {
-            self.registered(chunk)?;
+            self.registered(chunk);
         }
         // SAFETY: the caller's duty is the same.
         unsafe { self.pages.pin(chunk) }

@@ -18,7 +18,7 @@ const CHUNK: usize = 256 << 10;
 const SLOT: usize = 64 << 10;
 const SLOTS: usize = 64;
 /// On reserved huge pages, where there are some.
-const HUGE_PAGES: u64 = 3;
+const HUGE_PAGES: usize = 3;
 
 fn builder() -> PoolBuilder {
     Pool::builder()
@@ -56,7 +56,7 @@ fn either(outcome: Result<Pool, Error>) {
 
 fn on_huge_pages(_: u64) {
     // Odd, so that the region is longer than what was asked for.
-    let bytes = HUGE_PAGES as usize * huge_page().max(2 << 20) - 4096;
+    let bytes = HUGE_PAGES * huge_page().max(2 << 20) - 4096;
     let builder = Pool::builder().env(false).backend(BackendChoice::Host);
     let builder = builder.lock(proc::lock_mode_for(bytes)).huge_pages(HugePages::Try);
     use_up(&builder.class("huge", bytes, 1).open().unwrap());
@@ -120,7 +120,10 @@ fn too_late(round: u64) {
     either(builder().open_timeout(timeout).open());
 }
 
-const KINDS: &[(&str, fn(u64))] = &[
+/// A name for messages, and a life, which is told its round.
+type Kind = (&'static str, fn(u64));
+
+const KINDS: &[Kind] = &[
     ("on huge pages", on_huge_pages),
     ("beside its caller", beside_its_caller),
     ("cancelled", cancelled),
@@ -135,9 +138,11 @@ fn two_hundred_openings_of_every_kind_leave_nothing_behind() {
     const NAME: &str = "openings::two_hundred_openings_of_every_kind_leave_nothing_behind";
     alone(NAME, || {
         // Without them it goes on, on other pages.
-        let reserved = Reserved::pages(HUGE_PAGES, NAME);
+        let reserved = Reserved::pages(HUGE_PAGES as u64, NAME);
         let threads = proc::threads();
-        KINDS.iter().for_each(|(_, live)| (0..3).for_each(live));
+        for (_, live) in KINDS {
+            (0..3).for_each(live);
+        }
         until("openings that were dropped are over", || proc::threads() == threads);
         let before = Readings::now();
         let (resident, free) = (proc::resident_bytes(), meminfo("HugePages_Free"));
