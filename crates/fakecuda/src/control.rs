@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::codes::CuResult;
 
 /// The version of the control functions; a [`Control`] refuses a library of another.
-pub(crate) const INTERFACE_VERSION: u32 = 2;
+pub(crate) const INTERFACE_VERSION: u32 = 3;
 
 /// The file that cargo builds from this package.
 const LIBRARY: &str = "libfakecuda.so";
@@ -178,6 +178,9 @@ impl Control {
         pub fn callback_calls = c"fakecuda_callback_calls"() -> u64;
         /// Host bytes that are registered or were allocated by the driver.
         pub fn pinned_bytes = c"fakecuda_pinned_bytes"() -> u64;
+        /// Host bytes that are registered and not mapped any more: memory that was given up under the driver.
+        /// Must stay 0.
+        pub fn lost_bytes = c"fakecuda_lost_bytes"() -> u64;
         /// Device bytes in use, on all devices.
         pub fn device_bytes = c"fakecuda_device_bytes"() -> u64;
         /// Events created and not destroyed.

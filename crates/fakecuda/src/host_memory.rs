@@ -44,6 +44,12 @@ impl HostMemory {
         self.pinned_bytes
     }
 
+    /// Bytes of ranges of which some page is not mapped any more.
+    pub(crate) fn lost_bytes(&self) -> u64 {
+        let lost = self.regions.iter().filter(|(base, region)| !is_mapped(**base, region.len));
+        lost.map(|(_, region)| region.len as u64).sum()
+    }
+
     /// Adds a range; fails when it shares a page with another.
     pub(crate) fn insert(&mut self, base: usize, region: Region) -> Res {
         let pages = page_span(base, region.len).ok_or(codes::INVALID_VALUE)?;
@@ -186,6 +192,23 @@ mod tests {
         memory.remove(0x10_000).unwrap();
         memory.insert(0x10_800, region(50)).unwrap();
         assert_eq!(memory.pinned_bytes(), 50);
+    }
+
+    #[test]
+    fn memory_unmapped_while_registered_is_lost() {
+        let len = 3 * page_bytes();
+        // As below: another thread may be given the pages.
+        let lost = (0..100).any(|_| {
+            let mut memory = HostMemory::new();
+            let at = map(len).unwrap();
+            memory.insert(at, region(len)).unwrap();
+            assert_eq!(memory.lost_bytes(), 0);
+            unmap(at + page_bytes(), page_bytes());
+            let lost = memory.lost_bytes();
+            unmap(at, len);
+            lost == len as u64
+        });
+        assert!(lost, "unmapped pages are never missed");
     }
 
     #[test]

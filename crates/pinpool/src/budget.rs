@@ -128,6 +128,59 @@ mod models {
         });
     }
 
+    /// Three of 2 against a cap of 5: two find room, and who is refused was told a gauge at which it was
+    /// really full.
+    #[test]
+    fn of_three_reservers_two_fit() {
+        explore(None, || {
+            let budget = Arc::new(Budget::new(5));
+            let takers: Vec<_> = (0..2)
+                .map(|_| {
+                    let budget = Arc::clone(&budget);
+                    loom::thread::spawn(move || budget.reserve(2))
+                })
+                .collect();
+            let mut got = vec![budget.reserve(2)];
+            got.extend(takers.into_iter().filter_map(|taker| taker.join().ok()));
+            assert_eq!(got.iter().filter(|got| got.is_ok()).count(), 2);
+            assert_eq!(budget.used(), 4);
+            for full in got.into_iter().filter_map(Result::err) {
+                assert_eq!(full, Full { used: 4, cap: 5 });
+            }
+        });
+    }
+
+    /// Growth meets a trim at a full cap: it is refused only while the trimmed bytes are still counted, and
+    /// a reservation by yet another changes neither.
+    #[test]
+    fn growth_beside_a_trim() {
+        explore(None, || {
+            let budget = Arc::new(Budget::new(4));
+            assert!(budget.reserve(4).is_ok());
+            let trim = {
+                let budget = Arc::clone(&budget);
+                loom::thread::spawn(move || budget.release(2))
+            };
+            let grower = {
+                let budget = Arc::clone(&budget);
+                loom::thread::spawn(move || budget.reserve(2))
+            };
+            let one = budget.reserve(1);
+            assert!(budget.used() <= 4);
+            assert!(trim.join().is_ok());
+            let grown = grower.join().unwrap_or(Err(Full { used: 0, cap: 0 }));
+            for full in [one, grown].into_iter().filter_map(Result::err) {
+                assert!((3..=4).contains(&full.used), "{full:?}");
+            }
+            let taken = [(one, 1), (grown, 2)].map(|(got, bytes)| got.map_or(0, |()| bytes));
+            assert!(taken != [1, 2], "both together exceed the cap");
+            assert_eq!(budget.used(), 2 + taken[0] + taken[1]);
+            if taken == [0, 0] {
+                assert_eq!(budget.reserve(2), Ok(()), "what was trimmed is there for the next");
+            }
+        });
+    }
+
     /// Reserve and release from two threads end at zero.
     #[test]
     fn the_gauge_returns_to_zero() {

@@ -11,85 +11,17 @@
     reason = "a test reports by panicking, and its figures by printing"
 )]
 
+#[path = "faults/scenarios.rs"]
+mod scenarios;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pinpool::{
-    Error, Heap, LockMode, MemoryError, MemoryStep, Mlock, PIN_CHUNK_DEFAULT, PageLock, Pool,
-    PoolBuilder,
-};
+use pinpool::{Error, Heap, LockMode, MemoryError, MemoryStep, Mlock, Opening, PageLock, Pool};
 use pinpool_testkit::proc;
 use pinpool_testkit::scripted::{Counted, Fault, FaultLog, Faulty, Ledger, Limited, STEPS};
 
-/// What a scenario does with its pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// Opens and drops it.
-    Open,
-    /// Opens, leases, returns, closes.
-    Close,
-    /// Drops it with leases out, which then come home.
-    HeldOver,
-}
-
-/// One way to come to memory and to give it back.
-#[derive(Debug, Clone, Copy)]
-struct Scenario {
-    mlock: bool,
-    /// Past so many bytes `pin` answers "not locked": the pool opens unlocked.
-    lenient_bytes: Option<usize>,
-    lock: LockMode,
-    /// Name, slot size, slots.
-    classes: &'static [(&'static str, usize, usize)],
-    pin_chunk: u64,
-    threads: usize,
-    what: Use,
-}
-
-const PLAIN: Scenario = Scenario {
-    mlock: false,
-    lenient_bytes: None,
-    lock: LockMode::Require,
-    classes: &[("one", 4096, 8)],
-    pin_chunk: PIN_CHUNK_DEFAULT,
-    threads: 1,
-    what: Use::Close,
-};
-const THREE: &[(&str, usize, usize)] = &[("s", 64, 100), ("m", 4096, 6), ("l", 12_288, 5)];
-/// As many pins as slots, when each is pinned alone.
-const MANY: &[(&str, usize, usize)] = &[("many", 4096, 24)];
-/// More than two pieces of 16 MiB, which the threads share.
-const LARGE: &[(&str, usize, usize)] = &[("small", 100, 3), ("frame", 6_220_800, 6)];
-
-const SCENARIOS: &[Scenario] = &[
-    PLAIN,
-    Scenario { pin_chunk: 1, what: Use::Open, ..PLAIN },
-    Scenario { pin_chunk: 1, what: Use::HeldOver, ..PLAIN },
-    Scenario { classes: THREE, what: Use::HeldOver, ..PLAIN },
-    Scenario { classes: THREE, pin_chunk: 8192, ..PLAIN },
-    Scenario { classes: THREE, pin_chunk: 1, lock: LockMode::Try, ..PLAIN },
-    Scenario { classes: THREE, lock: LockMode::Off, ..PLAIN },
-    Scenario { classes: LARGE, pin_chunk: 1, threads: 4, ..PLAIN },
-    Scenario { classes: MANY, pin_chunk: 1, what: Use::Open, ..PLAIN },
-    Scenario { classes: MANY, pin_chunk: 1, what: Use::Close, ..PLAIN },
-    Scenario { classes: MANY, pin_chunk: 1, what: Use::HeldOver, ..PLAIN },
-    Scenario { mlock: true, lock: LockMode::Try, classes: MANY, pin_chunk: 1, ..PLAIN },
-    Scenario { lenient_bytes: Some(20 * 4096), classes: MANY, pin_chunk: 1, ..PLAIN },
-    Scenario { lenient_bytes: Some(5 * 4096), pin_chunk: 1, ..PLAIN },
-    Scenario {
-        lenient_bytes: Some(40_000),
-        classes: THREE,
-        pin_chunk: 1,
-        lock: LockMode::Try,
-        what: Use::HeldOver,
-        ..PLAIN
-    },
-    Scenario { mlock: true, lock: LockMode::Try, ..PLAIN },
-    Scenario { mlock: true, lock: LockMode::Try, pin_chunk: 1, what: Use::HeldOver, ..PLAIN },
-    Scenario { mlock: true, lock: LockMode::Try, classes: THREE, pin_chunk: 4096, ..PLAIN },
-    Scenario { mlock: true, lock: LockMode::Off, classes: THREE, what: Use::Open, ..PLAIN },
-    Scenario { mlock: true, lock: LockMode::Try, classes: LARGE, threads: 3, ..PLAIN },
-];
+use scenarios::{SCENARIOS, Scenario, Use, builder};
 
 /// Where a failing call was made, for the proof that every call site was hit.
 type Sites = BTreeMap<(&'static str, String), u64>;
@@ -179,27 +111,75 @@ fn run(
 ) -> Run {
     let (memory, ledger) = Counted::new(memory);
     let (memory, log) = Faulty::new(memory, fault);
+    if scenario.min_bytes.is_some() {
+        ledger.expect_less();
+    }
     let mut seen = Seen { log: log.clone(), sites, count: 0 };
-    match builder(scenario).memory(memory).open() {
+    let builder = builder(scenario).memory(memory);
+    let opened =
+        if scenario.beside { builder.open_async().and_then(Opening::wait) } else { builder.open() };
+    match opened {
         Ok(pool) => {
-            // A fault that open survives is an unpin of a slab that could not be locked whole.
-            let survived = log.injected().iter().all(|(step, _)| *step == MemoryStep::Unpin);
-            assert!(survived, "open succeeded: {context}");
             seen.until_now("open");
+            check_survived(scenario, &pool, &log.injected(), context);
             use_up(scenario, pool, &ledger, &mut seen, context);
         }
         Err(error) => {
             let injected = log.injected();
             assert!(!injected.is_empty(), "{error}: {context}");
             check_error(scenario, &error, &injected, &ledger, context);
-            // Of several threads each may have met the fault before the pool gave up.
-            let first = injected[0].0;
-            let opening = injected.iter().take_while(|(step, _)| *step == first).count();
+            // Of several threads each may have met the fault before the pool gave up; where it may become
+            // smaller other classes were tried.
+            let (first, _) = injected[0];
+            let undoes = |step| matches!(step, MemoryStep::Unpin | MemoryStep::Release);
+            let more = |step| scenario.min_bytes.is_some() && !undoes(step);
+            let opening = injected.iter().take_while(|(step, _)| *step == first || more(*step));
+            let opening = opening.count();
             seen.so_many("open", opening);
             seen.until_now("roll-back");
         }
     }
     Run { ledger, injected: log.injected() }
+}
+
+/// A fault that an opening survives is an unpin of a slab that could not be locked whole; or the end of a
+/// class, where `min_bytes` lets it end: then every slot that there is can be had, and is whole.
+fn check_survived(
+    scenario: &Scenario,
+    pool: &Pool,
+    injected: &[(MemoryStep, usize)],
+    context: &str,
+) {
+    let (other, ends): (Vec<_>, Vec<_>) =
+        injected.iter().map(|(step, _)| *step).partition(|step| *step == MemoryStep::Unpin);
+    let ending = |step| matches!(step, MemoryStep::Populate | MemoryStep::Pin);
+    assert!(ends.iter().all(|step| ending(*step)), "open survived: {context}");
+    assert!(ends.is_empty() || scenario.min_bytes.is_some(), "open succeeded: {context}");
+    assert!(ends.is_empty() || other.is_empty(), "{injected:?}: {context}");
+    let cut = &pool.startup().cut;
+    assert_eq!(cut.is_empty(), ends.is_empty(), "{cut:?}, {ends:?}: {context}");
+    let Some(least) = scenario.min_bytes else { return };
+    let stats = pool.stats();
+    let mut bytes = 0;
+    for class in &stats.classes {
+        let count = scenario.classes.iter().find(|(name, ..)| *name == class.name.as_str());
+        let count = count.expect("a class of ours").2;
+        let ended = cut.iter().find(|cut| cut.class == class.name);
+        assert_eq!(ended.map_or(count, |cut| cut.slots as usize), class.slots as usize);
+        assert!(ended.is_none_or(|cut| cut.slots < cut.wanted && cut.slots > 0), "{context}");
+        let mut held: Vec<_> =
+            (0..class.slots).map(|_| pool.try_lease(class.size).unwrap()).collect();
+        for (lease, value) in held.iter_mut().zip(0u8..) {
+            assert_eq!(lease.class(), class.id, "{context}");
+            lease.as_mut_slice().fill(value);
+        }
+        for (lease, value) in held.iter().zip(0u8..) {
+            assert!(lease.as_slice().iter().all(|byte| *byte == value), "{context}");
+        }
+        bytes += class.slot_bytes as u64 * u64::from(class.slots);
+    }
+    // Chunks and pages may make it a little more.
+    assert!(bytes + 2 * 4096 * stats.classes.len() as u64 >= least, "{bytes}: {context}");
 }
 
 fn use_up(scenario: &Scenario, pool: Pool, ledger: &Ledger, seen: &mut Seen<'_>, context: &str) {
@@ -232,7 +212,9 @@ fn use_up(scenario: &Scenario, pool: Pool, ledger: &Ledger, seen: &mut Seen<'_>,
             drop(leases);
             let report = pool.close(Duration::from_secs(10));
             seen.until_now("close");
-            let stuck: usize = seen.log.injected().iter().map(|(_, bytes)| bytes).sum();
+            let kept = |step| matches!(step, MemoryStep::Unpin | MemoryStep::Release);
+            let kept = seen.log.injected().into_iter().filter(|(step, _)| kept(*step));
+            let stuck: usize = kept.map(|(_, bytes)| bytes).sum();
             assert_eq!(report.stuck_bytes, stuck as u64, "{report:?}: {context}");
             assert_eq!(report.still_out, [], "{context}");
             assert_eq!(report.is_complete(), stuck == 0, "{context}");
@@ -267,7 +249,10 @@ fn check_error(
                 assert_eq!(source.bytes, slab_bytes, "{class}: {context}");
             }
             assert_eq!(*total, planned.total_bytes);
-            if scenario.lenient_bytes.is_none() {
+            if scenario.min_bytes.is_some() {
+                // What failed first is told, and other classes were tried after it.
+                assert!(*pinned <= peak, "{context}");
+            } else if scenario.lenient_bytes.is_none() {
                 assert_eq!(*pinned, peak, "{context}");
             }
             for part in [
@@ -306,18 +291,6 @@ impl Seen<'_> {
             self.count += 1;
         }
     }
-}
-
-fn builder(scenario: &Scenario) -> PoolBuilder {
-    let builder = Pool::builder()
-        .env(false)
-        .lock(scenario.lock)
-        .prefault_threads(scenario.threads)
-        .pin_chunk(scenario.pin_chunk);
-    let class = |builder: PoolBuilder, class: &(&str, usize, usize)| {
-        builder.class(class.0, class.1, class.2)
-    };
-    scenario.classes.iter().fold(builder, class)
 }
 
 /// Every place from which the pool calls a step that can fail. `Unpin` at open is a slab that could

@@ -34,8 +34,16 @@ mod hardened;
 mod in_flight;
 #[path = "gpu/interop.rs"]
 mod interop;
+#[path = "gpu/lives.rs"]
+mod lives;
 #[path = "gpu/lost.rs"]
 mod lost;
+#[path = "gpu/opening_faults.rs"]
+mod opening_faults;
+#[path = "gpu/registration.rs"]
+mod registration;
+#[path = "gpu/startup.rs"]
+mod startup;
 #[path = "gpu/storms.rs"]
 mod storms;
 #[path = "gpu/streams.rs"]
@@ -92,6 +100,12 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Alone(1), storms::ALL),
     (Real::Alone(1), lost::ALL),
     (Real::Never, driver_faults::ON_SOFTWARE),
+    (Real::Alone(1), registration::ALL),
+    (Real::Never, registration::ON_SOFTWARE),
+    (Real::Alone(1), startup::ALL),
+    (Real::Never, opening_faults::ON_SOFTWARE),
+    (Real::Never, lives::ON_SOFTWARE),
+    (Real::Alone(1), forks::ALL),
     (Real::Never, forks::ON_SOFTWARE),
     #[cfg(feature = "debug-checks")]
     (Real::Alone(1), hardened::ALL),

@@ -1,4 +1,4 @@
-//! Nothing is left behind: memory maps, locked bytes, threads and files after many lives of a pool,
+//! Nothing is left behind: memory maps, locked bytes, huge pages, threads and files after many lives of a pool,
 //! in every order of dropping. Each test runs alone in a child, where nothing else changes them.
 #![allow(
     clippy::unwrap_used,
@@ -7,6 +7,8 @@
     reason = "a failed unwrap is a failed test"
 )]
 
+#[path = "leaks/openings.rs"]
+mod openings;
 mod support;
 
 use std::time::{Duration, Instant};
@@ -47,6 +49,7 @@ struct Readings {
     maps: usize,
     threads: u64,
     open_files: usize,
+    huge_pages: u64,
 }
 
 impl Readings {
@@ -56,6 +59,7 @@ impl Readings {
             maps: proc::maps(),
             threads: proc::threads(),
             open_files: proc::open_files(),
+            huge_pages: support::reserved::own_huge_pages(),
         }
     }
 }

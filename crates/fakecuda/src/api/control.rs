@@ -150,6 +150,12 @@ extern "C" fn fakecuda_pinned_bytes() -> u64 {
     lock().host.pinned_bytes()
 }
 
+/// Host bytes of ranges that are registered and not wholly mapped any more.
+#[unsafe(no_mangle)]
+extern "C" fn fakecuda_lost_bytes() -> u64 {
+    lock().host.lost_bytes()
+}
+
 /// Device bytes in use, on all devices.
 #[unsafe(no_mangle)]
 extern "C" fn fakecuda_device_bytes() -> u64 {

@@ -24,6 +24,8 @@ struct Book {
     regions: BTreeMap<usize, Held>,
     pinned_bytes: usize,
     pinned_bytes_peak: usize,
+    /// A region may end where its memory does.
+    may_end: bool,
     violations: Vec<String>,
 }
 
@@ -76,6 +78,22 @@ impl Ledger {
     /// Every call that broke the order of a slab's life.
     pub fn violations(&self) -> Vec<String> {
         self.book.lock().violations.clone()
+    }
+
+    /// From now on a region may be pinned up to where it is populated, as with `min_bytes`.
+    pub fn expect_less(&self) {
+        self.book.lock().may_end = true;
+    }
+
+    /// The pinned chunks, by rising address: where each begins, and its bytes.
+    pub fn pinned_chunks(&self) -> Vec<(usize, usize)> {
+        let book = self.book.lock();
+        let chunks = book.regions.iter().flat_map(|(start, held)| {
+            held.pinned.iter().map(move |(offset, bytes)| (start + offset, *bytes))
+        });
+        let mut chunks: Vec<_> = chunks.collect();
+        chunks.sort_unstable();
+        chunks
     }
 
     /// Gives back to `memory`, which must be what the counted memory stands on, all that is still
@@ -135,14 +153,17 @@ impl Ledger {
     }
 
     pub(super) fn pinning(&self, chunk: Region) {
-        self.book.lock().at(chunk, "pin", |held, offset, bytes| {
+        let mut book = self.book.lock();
+        let may_end = book.may_end;
+        book.at(chunk, "pin", |held, offset, bytes| {
+            let needed = if may_end { offset + bytes } else { held.bytes };
             let end = held.pinned.last().map_or(0, |(offset, bytes)| offset + bytes);
             if held.overlaps(offset, bytes) {
                 Some("pinned twice")
             } else if offset < end {
                 Some("pinned out of order")
-            } else if held.populated_bytes < held.bytes {
-                Some("pinned before all of it was populated")
+            } else if held.populated_bytes < needed {
+                Some("pinned before it was populated")
             } else {
                 None
             }

@@ -7,6 +7,10 @@ mod holders;
 mod homecoming;
 #[cfg(all(test, shuttle))]
 mod models;
+#[cfg(all(test, loom))]
+mod models {
+    mod roster;
+}
 mod pageable;
 mod returning;
 mod roster;

@@ -8,8 +8,7 @@ use super::{Class, ClassRef};
 use crate::foreign::caught;
 use crate::plan::Plan;
 use crate::size_class::ClassId;
-use crate::sync::plain::{AtomicPtr, Ordering};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{AtomicPtr, Condvar, Mutex, Ordering};
 
 /// Places for all classes of a plan. The pool's handle and its keeper hold it, and a reference on every
 /// class in it each.
@@ -50,10 +49,19 @@ pub(crate) enum Absent {
 impl Roster {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
-            places: [const { AtomicPtr::new(ptr::null_mut()) }; PLACES],
-            planned: plan.classes.len(),
             adds: plan.classes.iter().any(|class| class.grow.is_some() || class.pageable_max > 0),
             spills: plan.classes.iter().any(|class| class.max_spill > 1),
+            ..Self::of_places(plan.classes.len())
+        }
+    }
+
+    /// Of so many classes that neither add memory nor spill.
+    pub(super) fn of_places(classes: usize) -> Self {
+        Self {
+            places: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            planned: classes,
+            adds: false,
+            spills: false,
             stage: Mutex::new(Stage::default()),
             changed: Condvar::default(),
         }
@@ -98,11 +106,20 @@ impl Roster {
     /// Lets a class in, and whoever waits for it know. False once the roster is closed: the class is the
     /// caller's then.
     pub(crate) fn add(&self, class: ClassRef) -> bool {
-        let stage = self.stage.lock();
+        self.put(class.get().id(), class)
+    }
+
+    /// [`Self::add`] of the class with this number.
+    pub(super) fn put(&self, id: ClassId, class: ClassRef) -> bool {
+        let mut stage = self.stage.lock();
         if stage.closed {
             return false;
         }
-        self.places[class.get().id().index()].store(class.0.as_ptr(), Ordering::Release);
+        if crate::seeded::bug("late-class") {
+            drop(stage);
+            stage = self.stage.lock();
+        }
+        self.places[id.index()].store(class.0.as_ptr(), Ordering::Release);
         drop(stage);
         self.tell();
         true
@@ -180,4 +197,5 @@ impl Roster {
     }
 }
 
-const PLACES: usize = 1 << u8::BITS;
+/// In a model fewer: each place is one of its objects.
+const PLACES: usize = if cfg!(loom) { 4 } else { 1 << u8::BITS };

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
+use std::num::NonZero;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use super::probe::probe;
 use crate::memory::mapping::{self, MapOptions};
 use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, Obtained, PageLock};
 use crate::memory::{PageTier, Pinned, Region, huge};
+use crate::sync::Mutex;
 
 /// Host memory that a CUDA device can copy from without staging and reach in place.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct CudaPages {
     /// Of all devices, in the driver's order, where it tells.
     pci_addresses: Vec<Option<String>>,
     options: MapOptions,
+    /// Chunks that are registered although they could not be pinned: the driver did not take them back.
+    kept: Mutex<Vec<NonZero<usize>>>,
 }
 
 /// A context whose release leaves the releasing thread's own context current.
@@ -71,6 +75,7 @@ impl CudaPages {
             register: info.can_register,
             pci_addresses,
             options: MapOptions::default(),
+            kept: Mutex::new(Vec::new()),
         })
     }
 
@@ -118,12 +123,29 @@ impl CudaPages {
         call()
     }
 
-    fn register(&self, chunk: Region) -> Result<(), MemoryError> {
+    /// Registers the chunk and asks for its address. If there is none the registration is undone; if that
+    /// fails as well, the chunk is kept.
+    fn register(&self, chunk: Region) -> Result<u64, MemoryError> {
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         self.call(MemoryStep::Pin, chunk.bytes, || {
             // SAFETY: the chunk is mapped memory of ours.
-            unsafe { sys::cuMemHostRegister_v2(host(chunk), chunk.bytes, flags) }.result()
+            unsafe { sys::cuMemHostRegister_v2(host(chunk), chunk.bytes, flags) }.result()?;
+            device_base(chunk).inspect_err(|_| {
+                // The first error is the one to report.
+                // SAFETY: registered above, with this start.
+                if unsafe { sys::cuMemHostUnregister(host(chunk)) }.result().is_err() {
+                    self.kept.lock().push(chunk.start.addr());
+                }
+            })
         })
+    }
+
+    /// Whether a chunk of the region is registered although it could not be pinned: it is given back to nobody
+    /// (I6).
+    fn keeps(&self, region: Region) -> bool {
+        let start = region.start.addr().get();
+        let within = |kept: &NonZero<usize>| (start..start + region.bytes).contains(&kept.get());
+        self.kept.lock().iter().any(within)
     }
 
     fn unregister(&self, chunk: Region) -> Result<(), MemoryError> {
@@ -134,20 +156,19 @@ impl CudaPages {
         });
         gone_is_done(unregistered).map_err(|error| failed(MemoryStep::Unpin, chunk.bytes, error))
     }
+}
 
-    fn device_base(&self, chunk: Region) -> Result<u64, MemoryError> {
-        self.call(MemoryStep::Pin, chunk.bytes, || {
-            let mut address = 0;
-            // SAFETY: the chunk is pinned and mapped for devices; the driver writes one address.
-            unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, host(chunk), 0) }
-                .result()?;
-            Ok(address)
-        })
-    }
+/// Where devices see the chunk, which is pinned. The context is current.
+fn device_base(chunk: Region) -> Result<u64, DriverError> {
+    let mut address = 0;
+    // SAFETY: the chunk is pinned and mapped for devices; the driver writes one address.
+    unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, host(chunk), 0) }.result()?;
+    Ok(address)
 }
 
 // SAFETY: B1 mappings are fresh zero pages, and allocations are zeroed here; B2 registering changes
-// no byte; B3 a failed registration registers nothing, and one whose address cannot be had is undone;
+// no byte; B3 a failed registration registers nothing, and one whose address cannot be had is undone, or its
+// region is never released;
 // B4 registered and allocated host memory stays in RAM until undone; B5 the address is the driver's
 // own; B6 the driver calls neither unwind nor call back; B7 mappings as on the host, and what the driver
 // allocates it backs at once.
@@ -195,15 +216,11 @@ unsafe impl PageLock for CudaPages {
     }
 
     unsafe fn pin(&self, chunk: Region) -> Result<Pinned, MemoryError> {
-        if self.register {
-            self.register(chunk)?;
-        }
-        let base = self.device_base(chunk).inspect_err(|_| {
-            if self.register {
-                // The first error is the one to report.
-                let _ = self.unregister(chunk);
-            }
-        })?;
+        let base = if self.register {
+            self.register(chunk)?
+        } else {
+            self.call(MemoryStep::Pin, chunk.bytes, || device_base(chunk))?
+        };
         Ok(Pinned { locked: true, device_base: Some(base) })
     }
 
@@ -212,7 +229,7 @@ unsafe impl PageLock for CudaPages {
     }
 
     unsafe fn forgo(&self, part: Region) {
-        if self.register {
+        if self.register && !self.keeps(part) {
             // SAFETY: the caller's duty is the same.
             unsafe { mapping::forgo(part) };
         }
@@ -222,6 +239,10 @@ unsafe impl PageLock for CudaPages {
         // It may still be registered: the system takes both back.
         let Some(_inside) = exit::enter() else { return Ok(()) };
         if self.register {
+            if self.keeps(region) {
+                let cause = MemoryCause::Other("the CUDA driver keeps a part of it registered");
+                return Err(MemoryError { step: MemoryStep::Release, bytes: region.bytes, cause });
+            }
             // SAFETY: the caller's duty is the same.
             return unsafe { mapping::release(region, self.options) };
         }

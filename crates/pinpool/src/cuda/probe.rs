@@ -76,6 +76,12 @@ pub fn probe() -> Result<DriverInfo, String> {
         sys::CUresult::CUDA_ERROR_STUB_LIBRARY => {
             "libcuda.so.1 is the toolkit's stub, not a driver".to_owned()
         }
+        // It answers so to nobody but a child of a process that has it.
+        sys::CUresult::CUDA_ERROR_NOT_INITIALIZED => format!(
+            "CUDA was initialised before this process was forked, and works in its parent only \
+             ({}): fork before the first use of CUDA, or run another program (exec) in the child",
+            code(error)
+        ),
         _ => format!("the driver does not start: {}", code(error)),
     })?;
     let count = result::device::get_count()

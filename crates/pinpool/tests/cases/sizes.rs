@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use pinpool::{Error, Heap, KeepFree, Lease, LeaseError, LockMode, MemoryStep, Pool};
-use pinpool_testkit::scripted::Counted;
+use pinpool::{
+    Error, Heap, KeepFree, Lease, LeaseError, LockMode, MemoryStep, PIN_CHUNK_DEFAULT, Pool,
+};
+use pinpool_testkit::scripted::{Counted, Limited};
 use pinpool_testkit::stamp;
 
 use crate::builder;
@@ -145,6 +147,47 @@ fn a_configuration_past_the_address_space_is_refused() {
     let Error::Memory { class, pinned: 0, total, source, .. } = &error else { panic!("{error}") };
     assert_eq!((class.as_str(), *total), ("huge", (size * count) as u64));
     assert_eq!((source.step, source.bytes), (MemoryStep::Reserve, size * count));
+}
+
+/// Kind of fault: one registration of the whole slab is more than the driver takes, and always fails.
+///
+/// A system that takes less than 64 MiB in one call, and 200 MiB of slots that do not divide it. Whatever
+/// chunks are asked for below the limit, every slot lies whole inside one of them.
+///
+/// Case size-3.
+#[test]
+fn every_slot_lies_inside_one_registration() {
+    const MIB: usize = 1 << 20;
+    const SLOT: usize = 3 * MIB;
+    const LIMIT: usize = 64 * MIB;
+    let slots = 200 * MIB / SLOT;
+    for chunk in [PIN_CHUNK_DEFAULT, LIMIT as u64 - 1, 10 * MIB as u64, 1] {
+        let limited = Limited::per_call(Heap::claiming_locked(), LIMIT - 1);
+        let (memory, ledger) = Counted::new(limited);
+        let builder = builder().pin_chunk(chunk).keep_free(KeepFree::Off);
+        let pool = builder.class("frame", SLOT, slots).memory(memory).open().unwrap();
+        let chunks = ledger.pinned_chunks();
+        assert!(chunks.iter().all(|(_, bytes)| *bytes < LIMIT), "{chunks:?}");
+        assert_eq!(chunks.iter().map(|(_, bytes)| bytes).sum::<usize>(), slots * SLOT);
+        let leases: Vec<Lease> = (0..slots).map(|_| pool.try_lease(SLOT).unwrap()).collect();
+        for lease in &leases {
+            let (from, to) = (lease.as_ptr().addr(), lease.as_ptr().addr() + lease.capacity());
+            let whole = |(start, bytes): &(usize, usize)| *start <= from && to <= start + bytes;
+            assert!(chunks.iter().any(whole), "slot {} straddles: {chunks:?}", lease.slot());
+        }
+        drop(leases);
+        assert_slots_are_apart(&pool);
+        drop(pool);
+        ledger.assert_clean();
+    }
+    // Above it the first call is refused, with its size, and nothing stays.
+    let limited = Limited::per_call(Heap::claiming_locked(), LIMIT - 1);
+    let (memory, ledger) = Counted::new(limited);
+    let builder = builder().pin_chunk(128 << 20).class("frame", SLOT, slots);
+    let error = builder.memory(memory).open().unwrap_err();
+    let Error::Memory { offset: 0, pinned: 0, source, .. } = &error else { panic!("{error}") };
+    assert!(source.step == MemoryStep::Pin && source.bytes >= LIMIT, "{error}");
+    ledger.assert_clean();
 }
 
 /// Kind of fault: a hidden header makes a payload of exactly the slot's size too large for it.

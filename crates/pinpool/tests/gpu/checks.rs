@@ -3,12 +3,13 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use pinpool::cudarc::driver::{CudaContext, result, sys};
+use pinpool::cudarc::driver::{result, sys};
 use pinpool::{BackendChoice, BackendKind, ClassConfig, Error, LeaseError, LockMode, Pool};
 
 use pinpool_testkit::sampler::Sampler;
 
 use crate::Check;
+use crate::registration::is_registered;
 use crate::support::{all_home, pattern, pool, stream};
 
 pub(crate) const ALL: &[Check] = &[
@@ -277,13 +278,6 @@ fn the_last_lease_drops_on_a_bare_thread() {
     .join()
     .expect("no panic");
     assert!(!is_registered(&context, address), "the memory is still registered");
-}
-
-fn is_registered(context: &Arc<CudaContext>, address: usize) -> bool {
-    context.bind_to_thread().expect("binds");
-    let mut flags = 0;
-    // SAFETY: the driver looks the address up and writes one number.
-    unsafe { sys::cuMemHostGetFlags(&raw mut flags, address as *mut _) }.result().is_ok()
 }
 
 /// Addresses come back after an unmap; a forgotten registration would refuse them.

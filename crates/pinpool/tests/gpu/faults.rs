@@ -142,6 +142,7 @@ fn a_wait_that_fails_quarantines_the_slot() {
     assert_eq!(driver().pinned_bytes(), 8192, "memory in doubt stays pinned");
 }
 
+/// Case register-3, at a close; at a trim: `a_grown_slab_that_stays_registered_is_given_up`.
 fn an_unregister_that_fails_keeps_the_memory() {
     let pool = pool(4096, 2);
     let mut lease = pool.try_lease(4096).expect("a slot");

@@ -94,6 +94,15 @@ pub(crate) fn all_home(pool: &Pool) {
     });
 }
 
+/// Waits until the harness's threads that have no test are gone: a child that is forked while one ends
+/// can start none. A real driver has threads of its own, which stay.
+pub(crate) fn threads_are_quiet() {
+    let start = Instant::now();
+    while pinpool_testkit::proc::threads() > 2 && start.elapsed() < Duration::from_millis(500) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The software driver, where the test runs on it.
 pub(crate) fn software() -> Option<fakecuda::Control> {
     fakecuda::Control::open().ok()

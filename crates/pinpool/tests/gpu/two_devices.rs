@@ -131,6 +131,8 @@ fn a_shared_buffer_goes_to_both_devices() {
 }
 
 /// A context costs hundreds of megabytes on its device, and nobody asked for one there.
+///
+/// Case start-3.
 fn a_pool_of_one_device_wakes_no_other() {
     let pool = Pool::builder()
         .env(false)

@@ -1,6 +1,8 @@
 //! What several test programs share: a test alone in a process of its own, and a loud "not run".
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod reserved;
+
 use std::io::Write;
 use std::process::{Command, Output};
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pinpool::{Heap, LeaseError, ManualFence, MemoryStep};
 use pinpool_testkit::sampler::Sampler;
-use pinpool_testkit::scripted::{Counted, Delayed};
+use pinpool_testkit::scripted::{Counted, Delayed, Fault, Faulty};
 use pinpool_testkit::soon::{HANG, until};
 use pinpool_testkit::stamp;
 
@@ -60,6 +60,59 @@ fn what_was_added_goes_when_it_is_idle_and_the_first_slabs_stay() {
             assert!(both.iter().any(|lease| firsts.contains(&lease.as_ptr().addr())));
         }
         assert_all_home(pool, &ledger);
+    }
+}
+
+/// Kind of fault: memory that could not be unpinned was forgotten, and its share of the limit refunded.
+///
+/// A trim and a close meet it. What stays pinned is counted as stuck, stays mapped, is not used again, and
+/// its bytes are not there for growth.
+///
+/// Case register-3.
+#[test]
+fn what_cannot_be_unpinned_is_neither_reused_nor_refunded() {
+    let bytes = 2 * SIZE as u64;
+    for closes in [false, true] {
+        let (counted, ledger) = Counted::new(Heap::claiming_locked());
+        let (memory, faults) = Faulty::new(counted, Fault::nth(u64::MAX));
+        // Room for one slab that grows, not for two.
+        let builder = builder().memory(memory).max_pinned(2 * bytes);
+        let pool = builder.class_config(growing()).open().unwrap();
+        let mut held = take(&pool, 4);
+        let slots: Vec<_> =
+            held.iter_mut().map(|lease| (lease.slot(), lease.as_mut_ptr())).collect();
+        drop(held);
+        faults.arm(Some(Fault::nth(1).of(MemoryStep::Unpin)));
+        if closes {
+            let report = pool.close(HANG);
+            assert_eq!((report.stuck_bytes, report.is_complete()), (bytes, false), "{report}");
+        } else {
+            until("what grew goes", || pool.trim() > 0 || stats(&pool, "frame").grown == 0);
+            let held = take(&pool, 2);
+            assert!(held.iter().all(|lease| lease.slot() < 2), "those of the first slab");
+            assert!(pool.lease_timeout(SIZE, Duration::from_millis(30)).is_err(), "no room");
+            assert_eq!(stats(&pool, "frame").grown, 0);
+        }
+        let pool_stats = pool.stats();
+        let pinned = if closes { bytes } else { 2 * bytes };
+        assert_eq!((pool_stats.stuck_bytes, pool_stats.pinned_bytes), (bytes, pinned), "{closes}");
+        pool.close(HANG);
+        assert_eq!((pool.stats().stuck_bytes, pool.stats().pinned_bytes), (bytes, bytes));
+        drop(pool);
+        let left = ledger.pinned_chunks();
+        assert_eq!(left.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>(), bytes);
+        assert_eq!((ledger.regions(), ledger.violations()), (1, Vec::<String>::new()));
+        let stuck = slots.iter().filter(|(_, first)| {
+            left.iter().any(|(start, bytes)| (*start..start + bytes).contains(&first.addr()))
+        });
+        let stuck: Vec<_> = stuck.collect();
+        assert_eq!(stuck.len(), 2, "{left:?}");
+        for (slot, first) in stuck {
+            assert!(closes || *slot >= 2, "slot {slot} is of the first slab");
+            // SAFETY: it is still mapped, and used by nobody.
+            unsafe { first.write_volatile(1) };
+        }
+        ledger.give_back(&Heap::claiming_locked());
     }
 }
 
