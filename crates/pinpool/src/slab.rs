@@ -110,6 +110,8 @@ impl Slab {
         }
         if cut.is_some() {
             slab.forgo_rest();
+            // What was refused is given back, and the next slab may fit: it is tried anew.
+            shared.admission.leave_line();
         }
         Ok((slab, cut))
     }

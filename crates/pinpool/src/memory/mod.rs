@@ -81,7 +81,7 @@ pub unsafe trait PageLock: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     ///
-    /// `region` is a reserved region of which every part was populated, or all up to one that failed.
+    /// `region` is a reserved region of which every part was populated, or its beginning up to one that failed.
     unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
         let _ = (region, tier);
         Obtained::default()
@@ -283,6 +283,11 @@ impl MemoryError {
     /// True when the opening was to end here: nothing is wrong with the memory.
     pub(crate) fn is_stop(&self) -> bool {
         matches!(self.cause, MemoryCause::Cancelled | MemoryCause::TimedOut(_))
+    }
+
+    /// True when a limit of the system leaves too little room.
+    pub(crate) fn is_no_room(&self) -> bool {
+        matches!(self.cause, MemoryCause::NoRoom(_))
     }
 
     /// True when a locking limit explains the failure.

@@ -19,7 +19,7 @@ pub(super) struct Backed {
 }
 
 /// Obtains `bytes` on the best kind of pages that can be had. On failure nothing is left; but on a partial
-/// course what was backed of the least demanding kind.
+/// course what was backed, of the least demanding kind unless there was no room.
 pub(super) fn obtain(
     bytes: usize,
     threads: Threads,
@@ -38,7 +38,8 @@ pub(super) fn obtain(
                 give_back(backed.region, shared);
                 failure = Some(not_huge(bytes, backed.obtained));
             }
-            Err(error) if error.is_stop() => return Err(error),
+            // Another kind of pages finds no more room.
+            Err(error) if error.is_stop() || error.is_no_room() => return Err(error),
             Err(error) => failure = Some(error),
         }
     }
@@ -46,7 +47,7 @@ pub(super) fn obtain(
     Err(failure.unwrap_or_else(|| not_huge(bytes, Obtained::default())))
 }
 
-/// One kind of pages, all the way; the `last` one may end before its end.
+/// One kind of pages, all the way; the `last` one may end before its end, and each where there is no room.
 fn attempt(
     bytes: usize,
     tier: PageTier,
@@ -69,14 +70,19 @@ fn attempt(
     let populated = timed(&mut times.populate, || populate(shared, region, tier, threads, course));
     let cut = match populated {
         Ok(()) => None,
-        Err((error, done)) if last && course.may_end_at(done, &error) => Some((error, done)),
+        Err((error, done)) if (last || error.is_no_room()) && course.may_end_at(done, &error) => {
+            Some((error, done))
+        }
         Err((error, _)) => {
             give_back(region, shared);
             return Err(error);
         }
     };
+    let done = cut.as_ref().map_or(bytes, |(_, done)| *done);
+    // SAFETY: it failed within the region, if at all.
+    let there = unsafe { region.part(0, done) };
     // SAFETY: reserved and populated above.
-    let mut obtained = unsafe { memory.obtained(region, tier) };
+    let mut obtained = unsafe { memory.obtained(there, tier) };
     if crate::seeded::bug("assumed-pages") {
         obtained.pages = tier;
     }

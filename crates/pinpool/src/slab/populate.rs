@@ -46,10 +46,31 @@ pub(super) fn populate(
         }
     };
     let result = on_threads(thread_count(region.bytes, threads).min(pieces), region.bytes, &work);
-    course.is_backed();
     // Whoever began a piece before that one ended it. Without such a piece nothing is known.
     let first = failed.load(Ordering::Relaxed);
-    result.map_err(|error| (error, if first < pieces { first * piece_bytes } else { 0 }))
+    let done = if first < pieces { first * piece_bytes } else { 0 };
+    let result = match result {
+        Err(error) if error.is_no_room() && course.may_end_at(done.max(1), &error) => {
+            give_back_from(done, region, shared);
+            course.backs();
+            course.backed(done);
+            // One after the other: a thread that was slow was refused with those that were far ahead of it.
+            (done / piece_bytes..pieces)
+                .try_for_each(|piece| back(piece).map_err(|error| (error, piece * piece_bytes)))
+        }
+        result => result.map_err(|error| (error, done)),
+    };
+    course.is_backed();
+    result
+}
+
+/// Gives back what lies behind `offset`, and lets more be admitted.
+fn give_back_from(offset: usize, region: Region, shared: &Shared) {
+    // SAFETY: the part lies within the region.
+    let rest = unsafe { region.part(offset, region.bytes - offset) };
+    // SAFETY: it is the end of a region of this memory, nothing of which is pinned or used yet.
+    unsafe { shared.memory.forgo(rest) };
+    shared.admission.leave_line();
 }
 
 /// Runs `work` on the calling thread and on others beside it.
