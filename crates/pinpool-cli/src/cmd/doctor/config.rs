@@ -57,6 +57,10 @@ fn bytes(plan: &Plan, binding: Option<&Headroom>) -> Line {
     let name = "bytes at opening";
     let classes = report::counted(plan.classes.len(), "class", "classes");
     let mut value = format!("{} in {classes}", text::bytes(plan.total_bytes));
+    let least = plan.config.min_bytes.unwrap_or(plan.total_bytes);
+    if let Some(least) = plan.config.min_bytes {
+        value = format!("{value}, min_bytes {}", text::bytes(least));
+    }
     if let Some(cap) = plan.config.max_pinned {
         value = format!("{value}, max_pinned {}", text::bytes(cap));
     }
@@ -71,7 +75,9 @@ fn bytes(plan: &Plan, binding: Option<&Headroom>) -> Line {
         LimitKind::Memlock => "or raise the limit, as the line on locked memory says",
         _ => binding.remedy(),
     };
-    Line::problem(name, value, format!("{}; {raise}", key(plan, binding.room())))
+    // With `min_bytes` it opens smaller.
+    let stops = least > binding.room();
+    Line::problem_if(stops, name, value, format!("{}; {raise}", key(plan, binding.room())))
 }
 
 /// The key that does the most: of the class that takes the most memory.

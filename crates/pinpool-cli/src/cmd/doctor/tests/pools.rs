@@ -121,6 +121,12 @@ fn a_file_s_pool_is_held_against_the_least_limit() {
     let all = pool(900 << 20, |config| config.keep_free = KeepFree::Off);
     says(&report(&all), NAME, Status::Ok, &["no limit of the system is known"]);
     says(&report(&all), "least limit", Status::NotApplicable, &["keep_free"]);
+    // One that may open smaller is stopped by less than that only.
+    let smaller = |least: u64| {
+        pool(80 << 20, |config| (config.classes[0].count, config.min_bytes) = (10, Some(least)))
+    };
+    says(&report(&smaller(700 << 20)), NAME, Status::Warning, &["min_bytes 700 MiB", "792 MiB"]);
+    says(&report(&smaller(793 << 20)), NAME, Status::Problem, &["min_bytes 793 MiB"]);
     // Without a file nothing is said of one.
     let names: Vec<_> = report(&any()).all().map(|line| line.name.clone()).collect();
     assert!(!names.iter().any(|name| name == NAME || name == "backend"), "{names:?}");
