@@ -77,10 +77,10 @@ fn nobody_is_refused_out_of_turn() {
 fn a_child_does_not_keep_its_parent_s_turn() {
     let (system, admission) = group(USED + 1000);
     let other = other(&system);
-    let near = admission.admit(900).unwrap();
-    let inherited = near._turn.as_ref().unwrap().0.try_clone().unwrap();
+    let turn = admission.line_up(&system.root().join("sys/fs/cgroup/app.slice/pool.service"));
+    let inherited = turn.as_ref().unwrap().0.try_clone().unwrap();
     assert!(!is_free(&other));
-    drop(near);
+    drop(turn);
     assert!(is_free(&other), "the turn ends, whoever has the file");
     drop(inherited);
 }
