@@ -205,7 +205,10 @@ pub enum Error {
     Keeper(#[source] std::io::Error),
 
     /// The page by which a forked child is told from its parent could not be mapped.
-    #[error("cannot map the page that tells a forked child from its parent: {0}; free memory")]
+    #[error(
+        "cannot map the page that tells a forked child from its parent: {0}; free memory, or let the \
+         sandbox allow mmap and madvise"
+    )]
     Mark(#[source] std::io::Error),
 
     /// The lease's memory cannot be used by the GPU directly.

@@ -89,8 +89,8 @@ pub use builder::PoolBuilder;
 pub use bytemuck::Pod;
 pub use config::{
     ALIGN_DEFAULT, BackendChoice, ClassConfig, DURATION_MAX, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT,
-    OnEmpty, OnPressure, PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT, PoolConfig, SPILL_MAX, Scrub,
-    THREADS_MAX, Threads,
+    OnEmpty, OnPressure, PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT, PIN_PAUSE_MAX, PoolConfig,
+    SPILL_MAX, Scrub, THREADS_MAX, Threads,
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, OldestHolder, Origin};
 pub use fence::{Fence, FenceError, FenceStatus, ManualFence};

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use pinpool::{
     Error, Heap, LeaseError, LockMode, MemoryStep, OpenProgress, Opening, Pool, PoolBuilder,
 };
+use pinpool_testkit::fork::{Ended, fork_to};
 use pinpool_testkit::scripted::{Counted, Delayed, Ledger};
 use pinpool_testkit::soon::{HANG, until};
 
@@ -172,6 +173,57 @@ fn progress_never_falls_and_ends_at_all() {
     assert!((last.fraction() - 1.0).abs() < f64::EPSILON);
     assert!(seen.len() >= 2, "10 calls of 3 ms: {seen:?}");
     drop(pool);
+    ledger.assert_clean();
+}
+
+#[test]
+fn nobody_wakes_a_task_whose_future_is_gone() {
+    let (opening, gate, ledger) = begin();
+    let pool = pool_of(&opening);
+    let tasks = [Arc::new(Idle), Arc::new(Idle)];
+    for _ in 0..100 {
+        let mut future = Box::pin(pool.lease_async(PAGE));
+        for task in &tasks {
+            let waker = Waker::from(Arc::clone(task));
+            assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(tasks.each_ref().map(Arc::strong_count), [1, 2], "the last waker is kept");
+    }
+    assert_eq!(tasks.each_ref().map(Arc::strong_count), [1, 1]);
+    gate.let_pass(usize::MAX / 2);
+    drop((opening.wait().unwrap(), pool));
+    ledger.assert_clean();
+}
+
+/// A child has no thread that opens: nothing in it waits for one (I12).
+#[test]
+fn an_opening_is_over_in_a_forked_child() {
+    let (opening, gate, ledger) = begin();
+    let pool = pool_of(&opening);
+    let mut opening = Some(opening);
+    for awaits in [false, true] {
+        let ended = fork_to(|| {
+            let inherited = opening.take().unwrap();
+            let answers = inherited.is_over() && inherited.pool().is_none();
+            let _ = (inherited.progress(), inherited.cancel());
+            let forked = |result: Result<Pool, Error>| {
+                matches!(result, Err(Error::Lease(LeaseError::Forked)))
+            };
+            let told = if awaits {
+                let mut context = Context::from_waker(Waker::noop());
+                let polled = pin!(inherited.into_future()).poll(&mut context);
+                polled.map(forked) == Poll::Ready(true)
+            } else {
+                forked(inherited.wait())
+            };
+            let lease = pool.lease(PAGE).is_err_and(|error| error == LeaseError::Forked);
+            i32::from(!(answers && told && lease))
+        });
+        assert_eq!(ended, Ended::Code(0));
+    }
+    gate.let_pass(usize::MAX / 2);
+    let opened = opening.take().unwrap().wait().unwrap();
+    drop((opened, pool));
     ledger.assert_clean();
 }
 

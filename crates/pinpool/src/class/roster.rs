@@ -33,8 +33,10 @@ struct Stage {
     settled: bool,
     /// None is let in any more.
     closed: bool,
-    /// Tasks that wait for a class.
-    tasks: Vec<Waker>,
+    /// Tasks that wait for a class, each under the number of its wait.
+    tasks: Vec<(u64, Waker)>,
+    /// The number of the last wait.
+    last: u64,
 }
 
 /// Why there is no class yet.
@@ -145,7 +147,7 @@ impl Roster {
         self.changed.notify_all();
         let tasks = std::mem::take(&mut self.stage.lock().tasks);
         // Wakers are foreign code (I17).
-        for task in tasks {
+        for (_, task) in tasks {
             let _ = caught(|| task.wake());
         }
     }
@@ -176,8 +178,14 @@ impl Roster {
         }
     }
 
-    /// The class, or a wake-up for the task once one comes.
-    pub(crate) fn poll(&self, id: ClassId, task: &Waker) -> Result<ClassRef, Absent> {
+    /// The class, or a wake-up for the task once one comes: its last waker, however often it asks with the
+    /// same `wait`, until [`Self::forget`].
+    pub(crate) fn poll(
+        &self,
+        id: ClassId,
+        task: &Waker,
+        wait: &mut Option<u64>,
+    ) -> Result<ClassRef, Absent> {
         let task = task.clone();
         let mut stage = self.stage.lock();
         let absence = match self.get(id) {
@@ -185,15 +193,37 @@ impl Roster {
             None if stage.settled || stage.closed => Err(Absent::Closed),
             None => Err(Absent::Coming),
         };
-        if absence != Err(Absent::Coming) || stage.tasks.iter().any(|known| known.will_wake(&task))
-        {
-            drop(stage);
-            // Its destructor is foreign code (I17).
-            let _ = caught(|| drop(task));
-            return absence;
-        }
-        stage.tasks.push(task);
+        let unused =
+            if absence == Err(Absent::Coming) { stage.enter(task, wait) } else { Some(task) };
+        drop(stage);
+        // Its destructor is foreign code (I17).
+        let _ = caught(|| drop(unused));
         absence
+    }
+
+    /// Wakes nobody for this wait any more.
+    pub(crate) fn forget(&self, wait: u64) {
+        let mut stage = self.stage.lock();
+        let place = stage.tasks.iter().position(|(known, _)| *known == wait);
+        let unused = place.map(|place| stage.tasks.swap_remove(place));
+        drop(stage);
+        // As above.
+        let _ = caught(|| drop(unused));
+    }
+}
+
+impl Stage {
+    /// Keeps the waker of a wait, and returns the one that it had before.
+    fn enter(&mut self, task: Waker, wait: &mut Option<u64>) -> Option<Waker> {
+        let number = *wait.get_or_insert_with(|| {
+            self.last += 1;
+            self.last
+        });
+        if let Some((_, known)) = self.tasks.iter_mut().find(|(known, _)| *known == number) {
+            return Some(std::mem::replace(known, task));
+        }
+        self.tasks.push((number, task));
+        None
     }
 }
 

@@ -38,7 +38,7 @@ pub struct PoolConfig {
     /// Bytes pinned by one system or driver call. Default: [`PIN_CHUNK_DEFAULT`].
     pub pin_chunk: u64,
     /// How long other threads and processes are let in between two such calls, once they were kept out for
-    /// a millisecond; zero for never. Default: [`PIN_PAUSE_DEFAULT`].
+    /// a millisecond; zero for never, at most [`PIN_PAUSE_MAX`]. Default: [`PIN_PAUSE_DEFAULT`].
     pub pin_pause: Duration,
     /// The longest that opening may take. Default: none.
     pub open_timeout: Option<Duration>,
@@ -106,6 +106,8 @@ pub const PIN_CHUNK_DEFAULT: u64 = 64 << 20;
 /// 200 us: chunks back to back keep a thread that copies out for the whole registration (120 to 207 ms for 8 GiB on
 /// the H200 host, whatever their size), and with this pause for the longest chunk (1.7 ms), in the same time.
 pub const PIN_PAUSE_DEFAULT: Duration = Duration::from_micros(200);
+/// One second, the longest pause: whoever returns a pool's last lease unpins it, with pauses.
+pub const PIN_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The most prefault threads.
 pub const THREADS_MAX: usize = 1024;
 /// 365 days, the longest duration of any option: added to the clock it never overflows.

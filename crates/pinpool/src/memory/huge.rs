@@ -33,14 +33,19 @@ impl Supply {
             let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
         };
+        // Anything else is no size of a page.
+        let whole = |bytes: u64| {
+            let bytes = usize::try_from(bytes).ok()?;
+            (bytes.is_power_of_two() && bytes >= page_size()).then_some(bytes)
+        };
         let enabled = text("sys/kernel/mm/transparent_hugepage/enabled");
         let chosen = enabled.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         let size = text("sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
         Self {
-            page_bytes: usize::try_from(number("Hugepagesize") * 1024).unwrap_or(0),
+            page_bytes: whole(number("Hugepagesize").saturating_mul(1024)).unwrap_or(0),
             // Of those free some are promised to mappings that have not touched them yet.
             free: number("HugePages_Free").saturating_sub(number("HugePages_Rsvd")),
-            transparent_bytes: size.trim().parse().ok().filter(|bytes: &usize| *bytes > 0),
+            transparent_bytes: size.trim().parse().ok().and_then(whole),
             transparent: chosen.map_or(String::new(), |(mode, _)| mode.to_owned()),
         }
     }
@@ -128,6 +133,14 @@ mod tests {
         std::fs::write(folder.join("enabled"), "always [madvise] never\n").unwrap();
         std::fs::write(folder.join("hpage_pmd_size"), "2097152\n").unwrap();
         assert_eq!(Supply::under(root.path()), supply(54));
+        // What a stranger's file system tells is not believed.
+        for (pages, size) in [("18446744073709551615", "1"), ("3", "4095"), ("1", "6291456")] {
+            let meminfo = format!("Hugepagesize: {pages} kB\nHugePages_Free: 9\n");
+            std::fs::write(root.path().join("proc/meminfo"), meminfo).unwrap();
+            std::fs::write(folder.join("hpage_pmd_size"), size).unwrap();
+            let Supply { page_bytes, transparent_bytes, .. } = Supply::under(root.path());
+            assert_eq!((page_bytes, transparent_bytes), (0, None));
+        }
         let nothing = tempfile::tempdir().unwrap();
         assert_eq!(Supply::under(nothing.path()), Supply::default());
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub use class::{ClassPlan, GrowPlan};
 
 use crate::config::{
-    BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PoolConfig, THREADS_MAX, Threads,
+    BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PIN_PAUSE_MAX, PoolConfig, THREADS_MAX, Threads,
 };
 use crate::error::{ConfigError, Error, Origin};
 use crate::memory::{HugePages, LockMode};
@@ -144,9 +144,9 @@ fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
             return Err(effective(format!("{key} is {wrong:?}")).help(durations()));
         }
     }
-    if config.pin_pause > DURATION_MAX {
+    if config.pin_pause > PIN_PAUSE_MAX {
         let problem = format!("pin_pause is {:?}", config.pin_pause);
-        return Err(effective(problem).help(format!("use at most {DURATION_MAX_TEXT}")));
+        return Err(effective(problem).help(format!("use at most {PIN_PAUSE_MAX:?}")));
     }
     if config.debug_checks && !cfg!(feature = "debug-checks") {
         let problem = "debug_checks is true, but this build of pinpool has no such checks";

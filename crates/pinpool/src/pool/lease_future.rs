@@ -23,14 +23,15 @@ pub struct LeaseFuture {
 }
 
 enum Stage {
-    New,
+    /// With the number of its wait for the class, once it has one.
+    New(Option<u64>),
     InLine(ClassRef, Waiting),
     Over,
 }
 
 impl LeaseFuture {
     pub(crate) fn new(pool: Pool, len: usize, urgent: bool) -> Self {
-        Self { pool, len, urgent, stage: Stage::New }
+        Self { pool, len, urgent, stage: Stage::New(None) }
     }
 }
 
@@ -38,18 +39,18 @@ impl Future for LeaseFuture {
     type Output = Result<Lease, LeaseError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Stage::New = self.stage {
-            match self.pool.begin_wait(self.len, self.urgent, context.waker()) {
-                Ok((class, waiting)) => self.stage = Stage::InLine(class, waiting),
+        let Self { pool, len, urgent, stage } = &mut *self;
+        if let Stage::New(wait) = stage {
+            match pool.begin_wait(*len, *urgent, context.waker(), wait) {
+                Ok((class, waiting)) => *stage = Stage::InLine(class, waiting),
                 Err(Err(LeaseError::NotReady)) => return Poll::Pending,
                 Err(settled) => {
-                    self.stage = Stage::Over;
+                    *stage = Stage::Over;
                     return Poll::Ready(settled);
                 }
             }
         }
         // A slot may have been handed over while we got in line.
-        let Self { pool, len, stage, .. } = &mut *self;
         let Stage::InLine(class, waiting) = stage else { return Poll::Pending };
         let class = *class;
         let look = || pool.spill(class, *len);
@@ -64,8 +65,10 @@ impl Future for LeaseFuture {
 
 impl Drop for LeaseFuture {
     fn drop(&mut self) {
-        if let Stage::InLine(_, waiting) = std::mem::replace(&mut self.stage, Stage::Over) {
-            waiting.leave();
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::New(Some(wait)) => self.pool.forget_wait(wait),
+            Stage::InLine(_, waiting) => waiting.leave(),
+            Stage::New(None) | Stage::Over => {}
         }
     }
 }

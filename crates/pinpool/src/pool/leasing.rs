@@ -206,14 +206,15 @@ impl Pool {
     }
 
     /// One step of a task that wants a lease: the lease, or its place in line. `NotReady`: its class is not
-    /// there yet, and the task is woken once it may be.
+    /// there yet, and the task is woken once it may be, unless its `wait` is forgotten before.
     pub(crate) fn begin_wait(
         &self,
         len: usize,
         urgent: bool,
         waker: &Waker,
+        wait: &mut Option<u64>,
     ) -> Result<(ClassRef, Waiting), Result<Lease, LeaseError>> {
-        let class = self.class_later(len, waker).map_err(Err)?;
+        let class = self.class_later(len, waker, wait).map_err(Err)?;
         if let Some(lease) = self.find_or_wait(class, len, urgent).map_err(Err)? {
             return Err(Ok(lease));
         }
@@ -295,15 +296,27 @@ impl Pool {
     }
 
     /// As [`Self::class_for`], for a task, which is woken once a class has come.
-    fn class_later(&self, len: usize, task: &Waker) -> Result<ClassRef, LeaseError> {
+    fn class_later(
+        &self,
+        len: usize,
+        task: &Waker,
+        wait: &mut Option<u64>,
+    ) -> Result<ClassRef, LeaseError> {
         match (self.class_for(len), self.handle.sizes.class_for(len)) {
             (Err(LeaseError::NotReady), Some(id)) => {
-                self.handle.roster.poll(id, task).map_err(|absent| match absent {
+                self.handle.roster.poll(id, task, wait).map_err(|absent| match absent {
                     Absent::Coming => LeaseError::NotReady,
                     Absent::Closed => LeaseError::Closed,
                 })
             }
             (found, _) => found,
+        }
+    }
+
+    /// Wakes nobody any more for a class that is not there.
+    pub(super) fn forget_wait(&self, wait: u64) {
+        if self.handle.home.is_here() {
+            self.handle.roster.forget(wait);
         }
     }
 

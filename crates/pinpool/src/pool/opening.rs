@@ -13,11 +13,12 @@ use super::Pool;
 use super::open::{Prepared, course};
 use crate::class::Spread;
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, LeaseError};
 use crate::foreign::{caught, tell};
 use crate::keeper::Keeper;
 use crate::memory::PageLock;
 use crate::plan::Plan;
+use crate::process::Home;
 use crate::slab::Course;
 use crate::sync::{Condvar, Mutex};
 
@@ -45,7 +46,8 @@ pub struct OpenProgress {
 /// see [`Self::pool`]. [`Self::wait`] waits for all of them, and so does `.await`, in any executor. If one fails,
 /// or the opening is cancelled, the pool closes and everything is given back, leases that are out excepted.
 ///
-/// Dropping an `Opening` cancels it, unless somebody has its pool.
+/// Dropping an `Opening` cancels it, unless somebody has its pool. In a forked child, which has no thread that
+/// opens, it is over: waiting for it answers [`LeaseError::Forked`], and the parent's goes on.
 ///
 /// ```
 /// use std::time::Duration;
@@ -86,6 +88,8 @@ impl OpenCanceller {
 
 /// What the opening's thread and its caller share.
 struct State {
+    /// `None` if that could not be found out, which fails the opening.
+    home: Option<Home>,
     course: Arc<Course>,
     total_bytes: u64,
     to_pin_bytes: u64,
@@ -108,6 +112,7 @@ impl Opening {
     /// Begins to open a pool as planned, on a thread of its own.
     pub(crate) fn begin(plan: Plan, memory: Option<Arc<dyn PageLock>>) -> Self {
         let state = Arc::new(State {
+            home: Home::here().ok(),
             course: Arc::new(course(&plan)),
             total_bytes: plan.total_bytes,
             to_pin_bytes: plan.pinned_bytes,
@@ -139,7 +144,7 @@ impl Opening {
     /// `None` while its memory's backend is being chosen, which may take as long as the CUDA driver needs for
     /// a context, and once the opening has failed.
     pub fn pool(&self) -> Option<Pool> {
-        self.state.inner.lock().pool.clone()
+        if self.state.is_here() { self.state.inner.lock().pool.clone() } else { None }
     }
 
     /// How far it is.
@@ -149,7 +154,7 @@ impl Opening {
 
     /// True once the opening has ended, well or not.
     pub fn is_over(&self) -> bool {
-        self.state.inner.lock().outcome.is_some()
+        !self.state.is_here() || self.state.inner.lock().outcome.is_some()
     }
 
     /// What stops the opening while somebody else waits for it.
@@ -168,8 +173,10 @@ impl Opening {
     ///
     /// # Errors
     ///
-    /// As [`PoolBuilder::open`](crate::PoolBuilder::open), and [`Error::OpenCancelled`].
+    /// As [`PoolBuilder::open`](crate::PoolBuilder::open), [`Error::OpenCancelled`], and in a forked child
+    /// [`LeaseError::Forked`].
     pub fn wait(self) -> Result<Pool, Error> {
+        self.state.check_here()?;
         let mut inner = self.state.inner.lock();
         loop {
             if let Some(settled) = inner.settled() {
@@ -206,6 +213,15 @@ impl Inner {
 }
 
 impl State {
+    /// False in a forked child, where any lock may be held for ever (I12).
+    fn is_here(&self) -> bool {
+        self.home.is_none_or(|home| home.is_here())
+    }
+
+    fn check_here(&self) -> Result<(), Error> {
+        if self.is_here() { Ok(()) } else { Err(LeaseError::Forked.into()) }
+    }
+
     /// All of it, on the opening's own thread.
     fn open(&self, plan: Plan, memory: Option<Arc<dyn PageLock>>) {
         // Memory of the caller's own is foreign code.
@@ -237,10 +253,12 @@ impl State {
 
     fn progress(&self) -> OpenProgress {
         let (populated, pinned) = self.course.so_far();
-        let inner = self.inner.lock();
-        let ready = match inner.outcome.as_ref().map(Result::is_ok) {
-            Some(true) => self.classes,
-            _ => inner.pool.as_ref().map_or(0, |pool| pool.handle.roster.counts().0),
+        let inner = self.is_here().then(|| self.inner.lock());
+        let over = inner.as_ref().and_then(|inner| inner.outcome.as_ref());
+        let pool = inner.as_ref().and_then(|inner| inner.pool.as_ref());
+        let ready = match over {
+            Some(Ok(())) => self.classes,
+            _ => pool.map_or(0, |pool| pool.handle.roster.counts().0),
         };
         OpenProgress {
             total_bytes: self.total_bytes,
@@ -254,6 +272,10 @@ impl State {
 
     /// Waits until `deadline` for its end.
     fn is_over_by(&self, deadline: Option<Instant>) -> bool {
+        // A progress function may fork, and return in the child.
+        if !self.is_here() {
+            return true;
+        }
         let mut inner = self.inner.lock();
         while inner.outcome.is_none() {
             if self.changed.wait(&mut inner, deadline) {
@@ -293,6 +315,7 @@ impl Future for OpeningFuture {
     type Output = Result<Pool, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.state.check_here()?;
         let task = context.waker().clone();
         let mut inner = self.0.state.inner.lock();
         if let Some(settled) = inner.settled() {
@@ -309,6 +332,9 @@ impl Future for OpeningFuture {
 
 impl Drop for Opening {
     fn drop(&mut self) {
+        if !self.state.is_here() {
+            return;
+        }
         let mut inner = self.state.inner.lock();
         inner.abandoned = true;
         let pool = inner.pool.take();

@@ -38,7 +38,8 @@ pub(super) fn obtain(
                 give_back(backed.region, shared);
                 failure = Some(not_huge(bytes, backed.obtained));
             }
-            Err(error) if error.is_stop() => return Err(error),
+            // Another kind of pages finds no more room.
+            Err(error) if error.is_stop() || error.is_no_room() => return Err(error),
             Err(error) => failure = Some(error),
         }
     }
@@ -46,7 +47,7 @@ pub(super) fn obtain(
     Err(failure.unwrap_or_else(|| not_huge(bytes, Obtained::default())))
 }
 
-/// One kind of pages, all the way; the `last` one may end before its end.
+/// One kind of pages, all the way; the `last` one may end before its end, and each where there is no room.
 fn attempt(
     bytes: usize,
     tier: PageTier,

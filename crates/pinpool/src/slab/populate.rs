@@ -66,10 +66,11 @@ pub(super) fn populate(
         }
     };
     let result = on_threads(thread_count(region.bytes, threads).min(pieces), region.bytes, &work);
-    course.is_backed();
     // Whoever began a piece before that one ended it. Without such a piece nothing is known.
     let first = failed.load(Ordering::Relaxed);
-    result.map_err(|error| (error, if first < pieces { first * piece_bytes } else { 0 }))
+    let done = if first < pieces { first * piece_bytes } else { 0 };
+    course.is_backed();
+    result.map_err(|error| (error, done))
 }
 
 /// Runs `work` on the calling thread and on others beside it.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use pinpool::{
-    ClassConfig, DURATION_MAX, ForkPolicy, IDLE_AFTER_DEFAULT, OnEmpty, Plan, PoolBuilder,
-    SPILL_MAX, Scrub,
+    ClassConfig, DURATION_MAX, ForkPolicy, IDLE_AFTER_DEFAULT, OnEmpty, PIN_PAUSE_MAX, Plan,
+    PoolBuilder, SPILL_MAX, Scrub,
 };
 
 use crate::{CLASS, assert_refused, builder, config, planned, refused};
@@ -197,6 +197,11 @@ fn a_duration_has_a_unit_and_is_more_than_zero() {
         assert!(message.contains("leak_after") && message.contains("365days"), "{message}");
         assert_class_refused(growing(8).idle_after(held), &["idle_after", "365days"]);
     }
+    // A pause is slept through by whoever gives the pool's memory back.
+    let pause = |pause| builder().class("a", 64, 1).pin_pause(pause);
+    let message = refused(&pause(PIN_PAUSE_MAX + Duration::from_nanos(1))).to_string();
+    assert!(message.contains("pin_pause") && message.contains("at most 1s"), "{message}");
+    assert!(pause(PIN_PAUSE_MAX).plan().is_ok());
     for held in [Duration::from_nanos(1), DURATION_MAX] {
         assert!(with(growing(8).idle_after(held)).leak_after(held).plan().is_ok());
     }

@@ -11,8 +11,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use pinpool::KeepFree;
 use pinpool::limits::{Cgroup, CgroupVersion};
+use pinpool::{HugePages, KeepFree};
 
 use super::*;
 
@@ -273,6 +273,48 @@ fn processes_that_start_together_are_refused_and_not_killed() {
         let refused = said.iter().flatten().filter(|said| said.starts_with("refused:")).count();
         // 2048 MiB hold two pools of 700 MiB.
         assert_eq!((open, refused), (2, 2), "round {round}: {said:?}");
+    }
+}
+
+/// Where the group's memory ends, the first class ends, and what is too small for a piece of it does for the next
+/// one. Nobody is held up by a pool that is open.
+///
+/// Case limits-3.
+#[test]
+fn a_pool_that_may_be_smaller_takes_what_the_group_has_room_for() {
+    const NAME: &str = "groups::a_pool_that_may_be_smaller_takes_what_the_group_has_room_for";
+    if child::in_child() {
+        let kind = role();
+        let huge = if kind == "try" { HugePages::Try } else { HugePages::Off };
+        let builder = Pool::builder().env(false).backend(BackendChoice::Host).huge_pages(huge);
+        let builder = builder.lock(proc::lock_mode_for(1)).min_bytes(32 * MIB);
+        let builder = builder.keep_free(KeepFree::Bytes(16 * MIB));
+        let opened = try_to_open(builder.class("large", 1 << 20, 1000).class("small", 4096, 16));
+        if let Some(pool) = &opened {
+            let cut: Vec<_> = pool.startup().cut.iter().map(|cut| cut.class.to_string()).collect();
+            let stats = pool.stats();
+            let slots: Vec<_> =
+                stats.classes.iter().map(|class| (class.name, class.slots)).collect();
+            say(&format!("{cut:?} {}", slots.iter().any(|(_, slots)| *slots == 16)));
+            let folder = Cgroup::read().unwrap().folder;
+            let folder = fs::File::open(folder).unwrap();
+            let free =
+                rustix::fs::flock(&folder, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+            say(&format!("{free:?}"));
+        }
+        return;
+    }
+    for kind in ["off", "try"] {
+        let group = match Group::new(256 * MIB) {
+            Ok(group) => group,
+            Err(why) => return not_run(&format!("{NAME}: {why}")),
+        };
+        let mut member = group.start(NAME, kind);
+        assert_eq!(member.line().as_deref(), Some("open"), "{kind}");
+        assert_eq!(member.line().as_deref(), Some("[\"large\"] true"), "{kind}");
+        assert_eq!(member.line().as_deref(), Some("Ok(())"), "{kind}: the turn is kept");
+        let (status, said) = member.end();
+        assert!(status.success(), "{kind}: {said}");
     }
 }
 

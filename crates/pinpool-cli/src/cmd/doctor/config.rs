@@ -57,6 +57,9 @@ fn bytes(plan: &Plan, binding: Option<&Headroom>) -> Line {
     let name = "bytes at opening";
     let classes = report::counted(plan.classes.len(), "class", "classes");
     let mut value = format!("{} in {classes}", text::bytes(plan.total_bytes));
+    if let Some(least) = plan.config.min_bytes {
+        value = format!("{value}, min_bytes {}", text::bytes(least));
+    }
     if let Some(cap) = plan.config.max_pinned {
         value = format!("{value}, max_pinned {}", text::bytes(cap));
     }

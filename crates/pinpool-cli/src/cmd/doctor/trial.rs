@@ -49,8 +49,8 @@ impl Trial {
         let bytes = small_bytes(config, room);
         let mut config = config.clone();
         config.classes = vec![ClassConfig::new("doctor", bytes, 1)];
-        // That of the configured classes: this one is small.
-        config.min_bytes = None;
+        // They are about the pool's own bytes.
+        (config.min_bytes, config.open_timeout) = (None, None);
         Self::within(PATIENCE, move || attempt(config, bytes))
     }
 

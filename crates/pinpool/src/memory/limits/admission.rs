@@ -49,7 +49,7 @@ struct State {
 struct Refusal {
     error: MemoryError,
     /// Held until all is given back.
-    _turn: Option<File>,
+    _turn: Option<Turn>,
 }
 
 /// Room for one piece, until it was taken.
@@ -58,8 +58,12 @@ pub(crate) struct Admitted<'a> {
     admission: &'a Admission,
     bytes: u64,
     /// Held while it is taken.
-    _turn: Option<File>,
+    _turn: Option<Turn>,
 }
+
+/// The lock on the group's folder.
+#[derive(Debug)]
+struct Turn(File);
 
 impl Admission {
     /// For pools on this memory.
@@ -111,7 +115,7 @@ impl Admission {
         let uses = |bytes: usize| memory.tiers(bytes).contains(&PageTier::Huge);
         let huge = usize::try_from(bytes).is_ok_and(uses);
         let pages = facts.ram.and_then(|ram| ram.huge_pages).filter(|_| huge);
-        let set_aside = pages.map_or(0, |pages| pages.available() * pages.page_bytes);
+        let set_aside = pages.map_or(0, |pages| pages.available().saturating_mul(pages.page_bytes));
         let needed = |headroom: &Headroom| {
             if headroom.is_memlock() { bytes } else { bytes.saturating_sub(set_aside) }
         };
@@ -182,20 +186,22 @@ impl Admission {
                 return Err(refusal.error.clone());
             }
             let wanted = state.taking.saturating_add(bytes);
-            let Some(headroom) = state.headroom(wanted, self.keep, &self.root) else {
-                self.give_credit(u64::MAX);
+            let (headroom, spare) = state.headroom(wanted, self.keep, &self.root);
+            let Some(headroom) = headroom else {
+                self.give_credit(spare.saturating_sub(wanted));
                 state.taking = wanted;
                 return Ok(None);
             };
             let room = headroom.room();
             let lines_up = !turn && !state.impatient && room < wanted.saturating_add(NEAR);
             match &headroom.limit {
-                LimitKind::Cgroup(file) if lines_up && room >= bytes => {
+                // Also if there is too little: who is in its turn may be giving back.
+                LimitKind::Cgroup(file) if lines_up => {
                     return Ok(file.parent().map(Path::to_path_buf));
                 }
                 _ if room >= wanted => {
                     state.taking = wanted;
-                    self.give_credit(room - wanted);
+                    self.give_credit(room.min(spare).saturating_sub(wanted));
                     return Ok(None);
                 }
                 _ if state.taking == 0 => {
@@ -208,12 +214,12 @@ impl Admission {
     }
 
     /// Waits for its turn among the processes of the group; `None` without one.
-    fn line_up(&self, folder: &Path) -> Option<File> {
+    fn line_up(&self, folder: &Path) -> Option<Turn> {
         let turn = File::open(folder).ok()?;
         let until = Instant::now() + PATIENCE;
         loop {
             match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Some(turn),
+                Ok(()) => return Some(Turn(turn)),
                 Err(rustix::io::Errno::WOULDBLOCK) => {}
                 // No such locks here.
                 Err(_) => return None,
@@ -239,16 +245,18 @@ impl Admission {
 
 impl State {
     /// The limit that binds now, among those that are shared with other processes. The group's is not
-    /// among them if it leaves much more than `wanted` bytes.
-    fn headroom(&mut self, wanted: u64, keep: KeepFree, root: &Path) -> Option<Headroom> {
+    /// among them if it leaves much more than `wanted` bytes; how much, then, else no bound.
+    fn headroom(&mut self, wanted: u64, keep: KeepFree, root: &Path) -> (Option<Headroom>, u64) {
         let far = wanted.saturating_add(NEAR);
-        let group = self.group.as_mut().filter(|group| !group.is_ample(far, |all| keep.of(all)));
+        let spare = self.group.as_ref().and_then(|group| group.spare(|all| keep.of(all)));
+        let ample = spare.filter(|spare| *spare >= far);
+        let group = self.group.as_mut().filter(|_| ample.is_none());
         let cgroup = group.and_then(|group| {
             group.refresh();
             group.limit.clone()
         });
         let facts = Facts { memlock: None, cgroup, ram: MemInfo::read_at(root) };
-        facts.binding(keep, false)
+        (facts.binding(keep, false), ample.unwrap_or(u64::MAX))
     }
 }
 
@@ -257,6 +265,14 @@ impl Drop for Admitted<'_> {
         if self.bytes > 0 {
             self.admission.leave(self.bytes);
         }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // To close it would not do: a child that was forked meanwhile has the file as well, and would keep
+        // the turn for as long as it lives.
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -271,7 +287,7 @@ const NEAR: u64 = 512 << 20;
 const SHARERS: u64 = 64;
 /// A look costs some 50 us, one thread at a time; backing so much takes 20 ms.
 const CREDIT_MAX: u64 = 1 << 30;
-/// Between looks while others take theirs: a piece of 16 MiB takes some milliseconds.
+/// Between looks while others take theirs: a piece of 4 MiB takes a millisecond or more.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long another process is waited for. A stopped one holds its turn for ever.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -95,15 +95,19 @@ impl Cgroup {
         self.levels.retain(|level| limits.iter().any(|limit| limit.file.parent() == Some(level)));
     }
 
-    /// Whether every limit leaves so many bytes and `keep` of its own, though nothing were reclaimed.
-    /// Cheaper than [`Self::refresh`]: the kernel need not sum up its counts.
-    pub(crate) fn is_ample(&self, bytes: u64, keep: impl Fn(u64) -> u64) -> bool {
-        self.levels.iter().all(|level| {
-            let Some(used) = number(&level.join(usage_file(self.version))) else { return false };
-            let mut limits = self.limits.iter().filter(|limit| limit.file.parent() == Some(level));
-            let wanted = used.saturating_add(bytes);
-            limits.all(|limit| wanted.saturating_add(keep(limit.bytes)) <= limit.bytes)
-        })
+    /// What every limit leaves beside `keep` of its own, though nothing were reclaimed; `None` where the
+    /// system does not tell. Cheaper than [`Self::refresh`]: the kernel need not sum up its counts.
+    pub(crate) fn spare(&self, keep: impl Fn(u64) -> u64) -> Option<u64> {
+        let mut least = u64::MAX;
+        for level in &self.levels {
+            let used = number(&level.join(usage_file(self.version)))?;
+            let limits = self.limits.iter().filter(|limit| limit.file.parent() == Some(level));
+            let left = |limit: &CgroupLimit| {
+                limit.bytes.saturating_sub(used).saturating_sub(keep(limit.bytes))
+            };
+            least = least.min(limits.map(left).min().unwrap_or(u64::MAX));
+        }
+        Some(least)
     }
 
     /// The pressure on the group's memory, where the system counts it.

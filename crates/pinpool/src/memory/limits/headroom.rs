@@ -172,9 +172,10 @@ impl fmt::Display for Headroom {
     }
 }
 
-/// The soft limit on locked memory and what counts against it; `None` if it does not bind.
+/// The soft limit on locked memory and what counts against it; `None` if it does not bind, or if nobody
+/// tells: locking itself shows it then.
 pub(super) fn memlock() -> Option<(u64, u64)> {
-    let soft = Memlock::read().soft.filter(|_| !Memlock::is_exempt())?;
+    let soft = Memlock::read().soft.filter(|_| Memlock::exemption() == Some(false))?;
     Some((soft, Memlock::locked_bytes()))
 }
 

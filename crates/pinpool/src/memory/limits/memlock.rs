@@ -3,9 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use rustix::process::{Resource, getrlimit};
-
-/// `RLIMIT_MEMLOCK` in bytes, `None` for unlimited. It binds each process for itself.
+/// `RLIMIT_MEMLOCK` in bytes, `None` for unlimited, or where a sandbox hides it. It binds each process for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memlock {
     /// What counts.
@@ -17,15 +15,25 @@ pub struct Memlock {
 impl Memlock {
     /// The limit now. A process with `CAP_IPC_LOCK` is not bound by it.
     pub fn read() -> Self {
-        let limit = getrlimit(Resource::Memlock);
-        Self { soft: limit.current, hard: limit.maximum }
+        let mut limit =
+            libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // Not rustix's, which panics where a sandbox refuses the call.
+        // SAFETY: the call writes to the two fields, or to none.
+        let _ = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+        let bytes = |limit| (limit != libc::RLIM_INFINITY).then_some(limit);
+        Self { soft: bytes(limit.rlim_cur), hard: bytes(limit.rlim_max) }
     }
 
     /// True when this process has `CAP_IPC_LOCK`: the limit does not bind it.
     pub fn is_exempt() -> bool {
+        Self::exemption().unwrap_or(false)
+    }
+
+    /// The same; `None` where the system does not tell.
+    pub(super) fn exemption() -> Option<bool> {
         const CAP_IPC_LOCK: u32 = 14;
         let capabilities = status("CapEff:").and_then(|set| u64::from_str_radix(&set, 16).ok());
-        capabilities.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1)
+        capabilities.map(|set| set >> CAP_IPC_LOCK & 1 == 1)
     }
 
     /// Bytes that this process has locked, as the kernel counts them (`VmLck`); 0 where it does not
@@ -46,7 +54,7 @@ impl fmt::Display for Memlock {
 /// Bytes that this process has locked, as the kernel counts them; zero where it does not tell.
 pub(crate) fn locked_now() -> u64 {
     let kibibytes = status("VmLck:").and_then(|size| size.strip_suffix("kB")?.trim().parse().ok());
-    kibibytes.map_or(0, |kibibytes: u64| kibibytes * 1024)
+    kibibytes.map_or(0, |kibibytes: u64| kibibytes.saturating_mul(1024))
 }
 
 /// One field of what the kernel says of this process.

@@ -44,6 +44,47 @@ fn near_the_limit_one_takes_at_a_time_and_far_from_it_all_do() {
     assert!(is_free(&other), "the turn ends with the taking");
 }
 
+/// Far from the group's limit nothing is held against it, but what is taken without a look is.
+#[test]
+fn credit_is_a_part_of_what_the_group_leaves() {
+    let spare = 64 * SHARERS;
+    let (_system, admission) = group(1000 + NEAR + 100 + spare);
+    drop(admission.admit(100).unwrap());
+    assert!(admission.takes_on_credit(64));
+    assert!(!admission.takes_on_credit(1), "the machine has more, the group has not");
+}
+
+/// Whoever holds the turn may have been refused, and be giving back.
+#[test]
+fn nobody_is_refused_out_of_turn() {
+    let (system, admission) = group(USED + 1000);
+    let current = "/sys/fs/cgroup/app.slice/pool.service/memory.current";
+    let other = other(&system);
+    flock(&other, FlockOperation::LockExclusive).unwrap();
+    system.write(current, "2000");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| admission.admit(1000).map(drop));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waits.is_finished());
+        system.write(current, "1000");
+        flock(&other, FlockOperation::Unlock).unwrap();
+        waits.join().unwrap().unwrap();
+    });
+}
+
+/// A forked child has the parent's files, and may live for long.
+#[test]
+fn a_child_does_not_keep_its_parent_s_turn() {
+    let (system, admission) = group(USED + 1000);
+    let other = other(&system);
+    let turn = admission.line_up(&system.root().join("sys/fs/cgroup/app.slice/pool.service"));
+    let inherited = turn.as_ref().unwrap().0.try_clone().unwrap();
+    assert!(!is_free(&other));
+    drop(turn);
+    assert!(is_free(&other), "the turn ends, whoever has the file");
+    drop(inherited);
+}
+
 #[test]
 fn who_is_refused_keeps_the_turn_until_all_is_given_back() {
     let (system, admission) = group(USED + 1000);
