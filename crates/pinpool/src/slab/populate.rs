@@ -7,6 +7,7 @@ use crate::config::Threads;
 use crate::memory::limits::admission::Admitted;
 use crate::memory::{MemoryCause, MemoryError, MemoryStep, PageTier, Region, huge};
 use crate::shared::Shared;
+use crate::sync::pause;
 use crate::sync::plain::{AtomicUsize, Ordering};
 
 /// Backs the region in pieces of whole pages of its kind. A thread that cannot be started is no
@@ -79,11 +80,13 @@ fn on_threads(
     bytes: usize,
     work: &(impl Fn() -> Result<(), MemoryError> + Sync),
 ) -> Result<(), MemoryError> {
-    // Faults hold the lock under which a thread's stack is mapped: threads that began would keep the
-    // others from starting. So all are let go together.
-    let gate = RwLock::new(());
+    // Faults hold the lock under which what a thread starts with is mapped: threads that began would keep the
+    // others from starting, and those that start would keep them from going on. So all are let go together, once
+    // they are there.
+    let (gate, there) = (RwLock::new(()), AtomicUsize::new(0));
     let closed = gate.write();
     let released = || {
+        there.fetch_add(1, Ordering::Relaxed);
         drop(gate.read());
         work()
     };
@@ -95,6 +98,8 @@ fn on_threads(
                 named.spawn_scoped(scope, released).ok()
             })
             .collect();
+        let missing = || there.load(Ordering::Relaxed) < helpers.len();
+        (0u32..).take_while(|_| missing()).for_each(pause);
         drop(closed);
         let mut result = work();
         for helper in helpers {
