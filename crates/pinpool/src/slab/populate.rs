@@ -98,8 +98,11 @@ fn on_threads(
                 named.spawn_scoped(scope, released).ok()
             })
             .collect();
-        let missing = || there.load(Ordering::Relaxed) < helpers.len();
-        (0u32..).take_while(|_| missing()).for_each(pause);
+        let mut round = 0;
+        while there.load(Ordering::Relaxed) < helpers.len() {
+            pause(round);
+            round = round.saturating_add(1);
+        }
         drop(closed);
         let mut result = work();
         for helper in helpers {

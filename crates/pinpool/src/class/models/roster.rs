@@ -69,8 +69,9 @@ impl House {
     fn await_class(&self, place: usize) -> Result<(), Absent> {
         let alarm = std::sync::Arc::new(Alarm(Notify::new()));
         let waker = Waker::from(std::sync::Arc::clone(&alarm));
+        let mut wait = None;
         loop {
-            match self.roster.poll(id(place), &waker) {
+            match self.roster.poll(id(place), &waker, &mut wait) {
                 Err(Absent::Coming) => alarm.0.wait(),
                 settled => return settled.map(|class| self.look_at(class)),
             }
