@@ -191,6 +191,7 @@ impl Slab {
 
     fn pin(&mut self, course: &Course) -> Result<(), MemoryError> {
         while let Some(chunk) = self.chunk(self.pinned.len()) {
+            course.let_others_in();
             course.check(MemoryStep::Pin, chunk.bytes)?;
             let bytes = chunk.bytes as u64;
             self.shared.budget.reserve(bytes).map_err(|full| MemoryError {
@@ -241,6 +242,7 @@ impl Slab {
             if crate::seeded::bug("forgotten-unpin") {
                 continue;
             }
+            course.let_others_in();
             let began = clock::now();
             // SAFETY: the chunk is one that was pinned; every slot is home or was never given out,
             // so no device uses it (I1, I3).

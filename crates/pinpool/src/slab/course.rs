@@ -112,14 +112,21 @@ impl Course {
         self.kept_others_out(took);
     }
 
-    /// Lets others in if they have been kept out for long enough: locks of the driver and of the system are
-    /// not fair, and who pins or unpins chunk after chunk keeps them.
+    /// A chunk was pinned or unpinned, which took so long.
     pub(super) fn kept_others_out(&self, took: Duration) {
         let took = usize::try_from(took.as_nanos()).unwrap_or(usize::MAX);
         let busy = self.busy_ns.load(Ordering::Relaxed).saturating_add(took);
-        let pauses = busy >= BUSY_NS && !self.pause.is_zero();
-        self.busy_ns.store(if pauses { 0 } else { busy }, Ordering::Relaxed);
-        let mut left = if pauses { self.pause } else { Duration::ZERO };
+        self.busy_ns.store(busy, Ordering::Relaxed);
+    }
+
+    /// Before the next chunk: lets others in if they have been kept out for long enough. Locks of the driver and
+    /// of the system are not fair, and who pins or unpins chunk after chunk keeps them.
+    pub(super) fn let_others_in(&self) {
+        if self.busy_ns.load(Ordering::Relaxed) < BUSY_NS || self.pause.is_zero() {
+            return;
+        }
+        self.busy_ns.store(0, Ordering::Relaxed);
+        let mut left = self.pause;
         // Whoever stops it does not wait for the rest of a long pause.
         while !left.is_zero() && self.check(MemoryStep::Pin, 0).is_ok() {
             let part = left.min(PAUSE_PART);
@@ -167,12 +174,16 @@ mod tests {
         let course = Course::paced(Duration::from_micros(200));
         let slept = || clock::now() - began;
         course.pinned(1, Duration::from_micros(600));
+        course.let_others_in();
         assert_eq!(slept(), Duration::ZERO);
         course.pinned(1, Duration::from_micros(600));
+        course.let_others_in();
         assert_eq!(slept(), Duration::from_micros(200));
         course.pinned(1, Duration::from_micros(600));
+        course.let_others_in();
         assert_eq!(slept(), Duration::from_micros(200));
         course.pinned(1, Duration::from_secs(1));
+        course.let_others_in();
         assert_eq!(slept(), Duration::from_micros(400));
         clock::simulated::go_by();
     }
@@ -183,11 +194,14 @@ mod tests {
         let long = Duration::from_secs(1);
         let course = Course::paced(long).within(Some(Duration::from_millis(45)));
         course.pinned(1, Duration::from_millis(2));
+        course.let_others_in();
         assert_eq!(clock::now() - began, Duration::from_millis(50));
         course.pinned(1, Duration::from_millis(2));
+        course.let_others_in();
         let course = Course::paced(long);
         course.cancel();
         course.pinned(1, Duration::from_millis(2));
+        course.let_others_in();
         assert_eq!(clock::now() - began, Duration::from_millis(50));
         clock::simulated::go_by();
     }
