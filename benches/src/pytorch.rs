@@ -38,3 +38,23 @@ pub(crate) fn check_device(theirs: &str, here: Option<&str>) -> Result<(), Bench
         "--pytorch: measured on {theirs}, {here}; measure both on one machine"
     )))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+pub(crate) mod tests {
+    use super::*;
+
+    /// What `read` makes of a file with this text. What it refuses is bad input, and names the file.
+    pub(crate) fn read_back<T>(
+        text: &str,
+        read: impl FnOnce(&Path) -> Result<T, BenchError>,
+    ) -> Result<T, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pytorch.json");
+        fs::write(&path, text).unwrap();
+        read(&path).map_err(|error| {
+            assert!(error.is_input() && error.to_string().contains("pytorch.json"), "{error}");
+            error.to_string()
+        })
+    }
+}

@@ -66,6 +66,7 @@ pub(crate) mod tests {
     use std::fs;
 
     use super::*;
+    use crate::pytorch::tests::read_back;
 
     pub(crate) fn figures() -> PyTorch {
         let spread = |median| Spread { median, p90: median * 1.5, p99: median * 2.0 };
@@ -92,15 +93,8 @@ pub(crate) mod tests {
 
     #[test]
     fn only_figures_that_compare_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pytorch.json");
-        let read = |figures: &PyTorch| {
-            fs::write(&path, serde_json::to_string(figures).unwrap()).unwrap();
-            PyTorch::read(&path).map_err(|error| {
-                assert!(error.is_input() && error.to_string().contains("pytorch.json"), "{error}");
-                error.to_string()
-            })
-        };
+        let read =
+            |figures: &PyTorch| read_back(&serde_json::to_string(figures).unwrap(), PyTorch::read);
         assert_eq!(read(&figures()).unwrap(), figures());
         let error = read(&PyTorch { bytes: 4096, ..figures() }).unwrap_err();
         assert!(error.contains("4096 bytes"), "{error}");
@@ -109,10 +103,12 @@ pub(crate) mod tests {
         let mut nothing = figures();
         nothing.allocate_record_free_ns.median = 0.0;
         assert!(read(&nothing).unwrap_err().contains("no figure"));
-        fs::write(&path, "{}").unwrap();
-        assert!(PyTorch::read(&path).unwrap_err().to_string().contains("pytorch_version"));
-        fs::remove_file(&path).unwrap();
-        assert!(PyTorch::read(&path).unwrap_err().to_string().contains("No such file"));
+        assert!(read_back("{}", PyTorch::read).unwrap_err().contains("pytorch_version"));
+        let gone = |path: &Path| {
+            fs::remove_file(path).unwrap();
+            PyTorch::read(path)
+        };
+        assert!(read_back("", gone).unwrap_err().contains("No such file"));
 
         assert!(figures().check_device(Some("NVIDIA H200")).is_ok());
         for (other, says) in

@@ -64,9 +64,8 @@ impl PyTorch {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 pub(crate) mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::pytorch::tests::read_back;
 
     pub(crate) fn figures() -> PyTorch {
         let row = |threads, mops, ns| PyTorchRow { threads, mops, ns };
@@ -81,15 +80,8 @@ pub(crate) mod tests {
 
     #[test]
     fn only_figures_that_compare_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pytorch.json");
-        let read = |figures: &PyTorch| {
-            fs::write(&path, serde_json::to_string(figures).unwrap()).unwrap();
-            PyTorch::read(&path).map_err(|error| {
-                assert!(error.is_input() && error.to_string().contains("pytorch.json"), "{error}");
-                error.to_string()
-            })
-        };
+        let read =
+            |figures: &PyTorch| read_back(&serde_json::to_string(figures).unwrap(), PyTorch::read);
         assert_eq!(read(&figures()).unwrap(), figures());
         let mut none = figures();
         none.rows.remove(0);
@@ -97,8 +89,7 @@ pub(crate) mod tests {
         let mut zero = figures();
         zero.rows[1].mops = 0.0;
         assert!(read(&zero).unwrap_err().contains("16 threads: no figure"));
-        fs::write(&path, "{}").unwrap();
-        let error = PyTorch::read(&path).unwrap_err().to_string();
+        let error = read_back("{}", PyTorch::read).unwrap_err();
         assert!(error.contains("pytorch_version"), "{error}");
         assert!(error.ends_with("; not a file of scripts/pytorch/lease.py?"), "{error}");
     }

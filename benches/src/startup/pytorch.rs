@@ -76,9 +76,8 @@ pub const REGISTER: &str = "register16";
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 pub(crate) mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::pytorch::tests::read_back;
 
     pub(crate) fn figures() -> PyTorch {
         let row = |mode: &str, empty_ms: &[f64]| PyTorchRow {
@@ -98,15 +97,8 @@ pub(crate) mod tests {
 
     #[test]
     fn only_figures_that_compare_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pytorch.json");
-        let read = |figures: &PyTorch| {
-            fs::write(&path, serde_json::to_string(figures).unwrap()).unwrap();
-            PyTorch::read(&path).map_err(|error| {
-                assert!(error.is_input() && error.to_string().contains("pytorch.json"), "{error}");
-                error.to_string()
-            })
-        };
+        let read =
+            |figures: &PyTorch| read_back(&serde_json::to_string(figures).unwrap(), PyTorch::read);
         assert_eq!(read(&figures()).unwrap(), figures());
         assert_eq!(figures().ms(REGISTER, 8 << 30), Some(1000.0));
         assert_eq!(figures().ms(REGISTER, 1 << 30), None);
@@ -115,8 +107,7 @@ pub(crate) mod tests {
         assert!(read(&none).unwrap_err().contains("register16, 8589934592 bytes: no figure"));
         none.rows.clear();
         assert!(read(&none).unwrap_err().contains("no figures"));
-        fs::write(&path, "{}").unwrap();
-        let error = PyTorch::read(&path).unwrap_err().to_string();
+        let error = read_back("{}", PyTorch::read).unwrap_err();
         assert!(error.ends_with("; not a file of scripts/pytorch/startup.py?"), "{error}");
     }
 }

@@ -115,17 +115,24 @@ pub(crate) struct CopyArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// What scenarios of several parts share.
 #[derive(Debug, Args)]
-pub(crate) struct LeaseArgs {
-    /// Compare with the figures of PyTorch's allocator that scripts/pytorch/lease.py wrote to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pytorch: Option<PathBuf>,
+pub(crate) struct RunArgs {
     /// Run every part in a small size, whose figures mean little
     #[arg(long)]
     pub(crate) quick: bool,
     /// Write the result as JSON; `-` is standard output, and the table goes to standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LeaseArgs {
+    /// Compare with the figures of PyTorch's allocator that scripts/pytorch/lease.py wrote to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pytorch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 #[derive(Debug, Args)]
@@ -133,12 +140,8 @@ pub(crate) struct InFlightArgs {
     /// Compare with the figures of PyTorch's allocator that scripts/pytorch wrote to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
-    /// Run every part in a small size, whose figures mean little
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 #[derive(Debug, Args)]
@@ -146,12 +149,8 @@ pub(crate) struct WaitingArgs {
     /// How long to count each case of tasks and of threads
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) seconds: u64,
-    /// Run every part in a small size, whose figures mean little
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 #[derive(Debug, Args)]
@@ -165,12 +164,8 @@ pub(crate) struct StartupArgs {
     /// Compare with the figures of PyTorch that scripts/pytorch/startup.py wrote to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
-    /// Run every part in a small size, whose figures mean little
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

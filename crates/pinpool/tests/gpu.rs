@@ -72,6 +72,20 @@ pub(crate) struct Check {
     pub(crate) run: fn(),
 }
 
+/// A test that needs no settings.
+pub(crate) const fn check(name: &'static str, run: fn()) -> Check {
+    check_with(name, &[], run)
+}
+
+/// A test that needs these.
+pub(crate) const fn check_with(
+    name: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+    run: fn(),
+) -> Check {
+    Check { name, settings, run }
+}
+
 /// How a list of tests runs on real devices. On the software driver every test has its own child.
 #[derive(Clone, Copy)]
 enum Real {

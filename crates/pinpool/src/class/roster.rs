@@ -95,14 +95,14 @@ impl Roster {
         self.spills
     }
 
-    /// How many classes are there, and how many shall be.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.iter().count(), self.planned)
+    /// How many classes are there.
+    pub(crate) fn ready(&self) -> usize {
+        self.iter().count()
     }
 
     /// All classes are there.
     pub(crate) fn is_full(&self) -> bool {
-        self.iter().count() == self.planned
+        self.ready() == self.planned
     }
 
     /// Lets a class in, and whoever waits for it know. False once the roster is closed: the class is the
@@ -152,9 +152,13 @@ impl Roster {
         }
     }
 
-    /// Why the class is not there.
-    pub(crate) fn absence(&self, id: ClassId) -> Result<ClassRef, Absent> {
-        let stage = self.stage.lock();
+    /// The class, or why it is not there.
+    pub(crate) fn look(&self, id: ClassId) -> Result<ClassRef, Absent> {
+        self.look_at(&self.stage.lock(), id)
+    }
+
+    /// As [`Self::look`], for whoever has the lock.
+    fn look_at(&self, stage: &Stage, id: ClassId) -> Result<ClassRef, Absent> {
         match self.get(id) {
             Some(class) => Ok(class),
             None if stage.settled || stage.closed => Err(Absent::Closed),
@@ -166,11 +170,9 @@ impl Roster {
     pub(crate) fn wait(&self, id: ClassId, deadline: Option<Instant>) -> Result<ClassRef, Absent> {
         let mut stage = self.stage.lock();
         loop {
-            if let Some(class) = self.get(id) {
-                return Ok(class);
-            }
-            if stage.settled || stage.closed {
-                return Err(Absent::Closed);
+            let looked = self.look_at(&stage, id);
+            if looked != Err(Absent::Coming) {
+                return looked;
             }
             if self.changed.wait(&mut stage, deadline) {
                 return self.get(id).ok_or(Absent::Coming);
@@ -188,17 +190,13 @@ impl Roster {
     ) -> Result<ClassRef, Absent> {
         let task = task.clone();
         let mut stage = self.stage.lock();
-        let absence = match self.get(id) {
-            Some(class) => Ok(class),
-            None if stage.settled || stage.closed => Err(Absent::Closed),
-            None => Err(Absent::Coming),
-        };
+        let looked = self.look_at(&stage, id);
         let unused =
-            if absence == Err(Absent::Coming) { stage.enter(task, wait) } else { Some(task) };
+            if looked == Err(Absent::Coming) { stage.enter(task, wait) } else { Some(task) };
         drop(stage);
         // Its destructor is foreign code (I17).
         let _ = caught(|| drop(unused));
-        absence
+        looked
     }
 
     /// Wakes nobody for this wait any more.

@@ -1,8 +1,9 @@
 //! What the system has in huge pages, and which kinds are worth a try; it reads and changes nothing.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
-use super::limits::page_size;
+use super::limits::{self, page_size};
 use super::mapping::{MapOptions, populate_is_known};
 use super::{ForkPolicy, HugePages, PageTier};
 
@@ -28,11 +29,7 @@ impl Supply {
     /// As the files of a system say whose root is the folder `root`.
     pub fn under(root: &Path) -> Self {
         let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
-        let meminfo = text("proc/meminfo");
-        let number = |name: &str| {
-            let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
-        };
+        let reserved = limits::HugePages::read_at(root);
         // Anything else is no size of a page.
         let whole = |bytes: u64| {
             let bytes = usize::try_from(bytes).ok()?;
@@ -42,9 +39,9 @@ impl Supply {
         let chosen = enabled.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         let size = text("sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
         Self {
-            page_bytes: whole(number("Hugepagesize").saturating_mul(1024)).unwrap_or(0),
+            page_bytes: reserved.and_then(|pages| whole(pages.page_bytes)).unwrap_or(0),
             // Of those free some are promised to mappings that have not touched them yet.
-            free: number("HugePages_Free").saturating_sub(number("HugePages_Rsvd")),
+            free: reserved.map_or(0, |pages| pages.available()),
             transparent_bytes: size.trim().parse().ok().and_then(whole),
             transparent: chosen.map_or(String::new(), |(mode, _)| mode.to_owned()),
         }
@@ -94,9 +91,20 @@ pub(crate) fn tiers(bytes: usize, options: MapOptions) -> Vec<PageTier> {
 /// Lengths of regions on such pages are multiples of this.
 pub(crate) fn granule(tier: PageTier) -> usize {
     match tier {
-        PageTier::Huge => Supply::read().page_bytes.max(page_size()),
+        PageTier::Huge => sizes().page_bytes.max(page_size()),
         _ => page_size(),
     }
+}
+
+/// Bytes of a transparent huge page, if the kernel has them.
+pub(crate) fn transparent_bytes() -> Option<usize> {
+    sizes().transparent_bytes
+}
+
+/// How large pages are never changes while a system runs, unlike how many there are: read once.
+fn sizes() -> &'static Supply {
+    static SIZES: OnceLock<Supply> = OnceLock::new();
+    SIZES.get_or_init(Supply::read)
 }
 
 #[cfg(all(test, not(any(loom, shuttle, miri))))]

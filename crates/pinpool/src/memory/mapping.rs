@@ -65,7 +65,7 @@ pub(crate) fn reserve(
         PageTier::Base => map(whole, protection),
         PageTier::Huge => map_with(whole, protection, MapFlags::HUGETLB),
         PageTier::Transparent => {
-            let align = huge::Supply::read().transparent_bytes.unwrap_or(page_size());
+            let align = huge::transparent_bytes().unwrap_or(page_size());
             map_aligned(whole, options.guard(), align, protection)
         }
     };

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-use super::huge::{Supply, granule};
+use super::huge::{granule, transparent_bytes};
 use super::limits::page_size;
 use super::scan::{self, Scanned};
 use super::{PageTier, Region};
@@ -13,7 +13,7 @@ use super::{PageTier, Region};
 pub(super) fn pages(region: Region, tier: PageTier) -> (PageTier, u64) {
     let huge = match tier {
         PageTier::Huge => granule(tier),
-        _ => Supply::read().transparent_bytes.unwrap_or(usize::MAX),
+        _ => transparent_bytes().unwrap_or(usize::MAX),
     };
     match scanned(region, huge) {
         Some(Scanned::Huge) if tier == PageTier::Huge => (tier, region.bytes as u64),

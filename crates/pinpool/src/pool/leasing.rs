@@ -271,11 +271,8 @@ impl Pool {
     #[cold]
     #[inline(never)]
     fn not_there(&self, id: ClassId) -> LeaseError {
-        match self.handle.roster.absence(id) {
-            Err(Absent::Closed) => LeaseError::Closed,
-            // Also if it has come meanwhile: whoever does not wait may ask again.
-            Ok(_) | Err(Absent::Coming) => LeaseError::NotReady,
-        }
+        // Also if it has come meanwhile: whoever does not wait may ask again.
+        self.handle.roster.look(id).err().unwrap_or(Absent::Coming).into()
     }
 
     /// As [`Self::class_for`], for one who waits for the class, too: until `deadline`.
@@ -284,15 +281,7 @@ impl Pool {
         len: usize,
         deadline: Option<Instant>,
     ) -> Result<ClassRef, LeaseError> {
-        match (self.class_for(len), self.handle.sizes.class_for(len)) {
-            (Err(LeaseError::NotReady), Some(id)) => {
-                self.handle.roster.wait(id, deadline).map_err(|absent| match absent {
-                    Absent::Coming => LeaseError::NotReady,
-                    Absent::Closed => LeaseError::Closed,
-                })
-            }
-            (found, _) => found,
-        }
+        self.class_or(len, |id| self.handle.roster.wait(id, deadline))
     }
 
     /// As [`Self::class_for`], for a task, which is woken once a class has come.
@@ -302,13 +291,17 @@ impl Pool {
         task: &Waker,
         wait: &mut Option<u64>,
     ) -> Result<ClassRef, LeaseError> {
+        self.class_or(len, |id| self.handle.roster.poll(id, task, wait))
+    }
+
+    /// As [`Self::class_for`], and what `later` says of a class that is not there yet.
+    fn class_or(
+        &self,
+        len: usize,
+        later: impl FnOnce(ClassId) -> Result<ClassRef, Absent>,
+    ) -> Result<ClassRef, LeaseError> {
         match (self.class_for(len), self.handle.sizes.class_for(len)) {
-            (Err(LeaseError::NotReady), Some(id)) => {
-                self.handle.roster.poll(id, task, wait).map_err(|absent| match absent {
-                    Absent::Coming => LeaseError::NotReady,
-                    Absent::Closed => LeaseError::Closed,
-                })
-            }
+            (Err(LeaseError::NotReady), Some(id)) => later(id).map_err(LeaseError::from),
             (found, _) => found,
         }
     }
@@ -327,6 +320,15 @@ impl Pool {
     #[cold]
     fn too_large(&self, requested: usize) -> LeaseError {
         LeaseError::TooLarge { requested, largest: self.handle.sizes.largest() }
+    }
+}
+
+impl From<Absent> for LeaseError {
+    fn from(absent: Absent) -> Self {
+        match absent {
+            Absent::Coming => Self::NotReady,
+            Absent::Closed => Self::Closed,
+        }
     }
 }
 

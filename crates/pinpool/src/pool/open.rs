@@ -91,9 +91,9 @@ impl Pool {
         };
         let mut records = Vec::with_capacity(plan.classes.len());
         for class in &plan.classes {
-            let failed = |error| SlabFailure { error, pinned: 0, offset: 0 };
-            let slots = Slots::new(class, making, spread).map_err(failed);
-            records.push(Some(slots.map_err(|failure| explain(failure, class, &plan, &shared))?));
+            let slots = Slots::new(class, making, spread)
+                .map_err(|error| explain_now(error, class, &plan, &shared))?;
+            records.push(Some(slots));
         }
         let report = StartupReport {
             backend: shared.memory.kind(),
@@ -216,10 +216,8 @@ impl Opener {
 
     /// Nobody may want any more what was just made. Whoever closes cancels first.
     fn check_cancelled(&self, class: &ClassPlan) -> Result<(), Error> {
-        self.course.check_cancelled(MemoryStep::Pin, class.slab_bytes).map_err(|error| {
-            let failure = SlabFailure { error, pinned: self.shared.budget.used(), offset: 0 };
-            explain(failure, class, &self.plan, &self.shared)
-        })
+        let checked = self.course.check_cancelled(MemoryStep::Pin, class.slab_bytes);
+        checked.map_err(|error| explain_now(error, class, &self.plan, &self.shared))
     }
 
     /// Makes a class of as many slots as there is memory for.
@@ -236,10 +234,8 @@ impl Opener {
         let Some(smaller) = class.cut_to(slots) else {
             return Err(self.first_failure.take().unwrap_or(error));
         };
-        let records = Slots::new(&smaller, self.making, self.spread).map_err(|error| {
-            let failure = SlabFailure { error, pinned: self.shared.budget.used(), offset: 0 };
-            explain(failure, class, &self.plan, &self.shared)
-        })?;
+        let records = Slots::new(&smaller, self.making, self.spread)
+            .map_err(|error| explain_now(error, class, &self.plan, &self.shared))?;
         self.records[id.index()] = None;
         self.first_failure.get_or_insert(error);
         let (class_name, wanted) = (ClassName::new(&class.name), class.count);
@@ -260,6 +256,12 @@ impl Drop for Opener {
         self.shared.ring_for_growth();
         self.shared.slab_closed(0, 0);
     }
+}
+
+/// As [`explain`], for what fails outside of a slab.
+fn explain_now(error: MemoryError, class: &ClassPlan, plan: &Plan, shared: &Shared) -> Error {
+    let failure = SlabFailure { error, pinned: shared.budget.used(), offset: 0 };
+    explain(failure, class, plan, shared)
 }
 
 /// Turns a failed step into an error that names the limit and the remedy.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use pinpool::cudarc::driver::{DriverError, sys};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("a_lost_fence_hides_no_other", a_lost_fence_hides_no_other),
@@ -24,10 +24,6 @@ pub(crate) const ON_SOFTWARE: &[Check] = &[Check {
     settings: &[("FAKECUDA_COPY_DELAY_US", "20000")],
     run: an_unrecorded_copy_is_waited_for,
 }];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 fn a_lost_fence_hides_no_other() {
     let pool = pool(4096, 2);

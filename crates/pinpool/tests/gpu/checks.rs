@@ -8,9 +8,9 @@ use pinpool::{BackendChoice, BackendKind, ClassConfig, Error, LeaseError, LockMo
 
 use pinpool_testkit::sampler::Sampler;
 
-use crate::Check;
 use crate::registration::is_registered;
 use crate::support::{all_home, pattern, pool, stream};
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("auto_finds_the_device", auto_finds_the_device),
@@ -33,10 +33,6 @@ pub(crate) const ALL: &[Check] = &[
     check("a_device_that_does_not_exist_is_refused", a_device_that_does_not_exist_is_refused),
     check("a_pool_in_a_static_is_no_trouble_at_exit", a_pool_in_a_static_is_no_trouble_at_exit),
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 fn auto_finds_the_device() {
     let pool = Pool::builder().env(false).class("c", 4096, 2).open().expect("auto opens");

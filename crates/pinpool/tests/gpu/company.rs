@@ -5,8 +5,8 @@ use std::time::Duration;
 use pinpool::cudarc::driver::{result, sys};
 use pinpool::{Error, ManualFence};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("an_upload_comes_behind_a_use_without_waiting", an_upload_comes_behind_a_use),
@@ -19,10 +19,6 @@ pub(crate) const ALL: &[Check] = &[
     check("a_capture_ruined_by_event_tracking_says_so", a_capture_ruined_by_tracking_says_so),
     check("a_refused_copy_is_an_error_like_others", a_refused_copy_is_an_error_like_others),
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 /// Work on one stream writes the lease; the upload on another comes behind it, and this thread goes
 /// on.

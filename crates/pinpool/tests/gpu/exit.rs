@@ -10,8 +10,8 @@ use std::time::Duration;
 use pinpool::cudarc::driver::{CudaSlice, CudaStream};
 use pinpool::{InFlight, Lease, Pool};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check_with};
 
 /// A driver call at exit kills the process, on the software driver.
 const STRICT: (&str, &str) = ("FAKECUDA_EXIT", "strict");
@@ -21,30 +21,26 @@ const SLOW: (&str, &str) = ("FAKECUDA_FAIL", "cuEventQuery:1+:sleep=20");
 const UNREGISTERED: (&str, &str) = ("FAKECUDA_REGISTER", "unsupported");
 
 pub(crate) const ALL: &[Check] = &[
-    check("main_returns_with_pools_and_leases_in_statics", &[STRICT], main_returns),
-    check("an_exit_handler_from_before_drops_the_pools", &[STRICT], handler_from_before),
-    check("an_exit_handler_from_behind_drops_the_pools", &[STRICT], handler_from_behind),
-    check("another_thread_exits", &[STRICT], another_thread_exits),
+    check_with("main_returns_with_pools_and_leases_in_statics", &[STRICT], main_returns),
+    check_with("an_exit_handler_from_before_drops_the_pools", &[STRICT], handler_from_before),
+    check_with("an_exit_handler_from_behind_drops_the_pools", &[STRICT], handler_from_behind),
+    check_with("another_thread_exits", &[STRICT], another_thread_exits),
 ];
 
 pub(crate) const ON_SOFTWARE: &[Check] = &[
-    check("main_returns_while_the_driver_is_asked", &[STRICT, SLOW], main_returns),
-    check("another_thread_exits_while_the_driver_is_asked", &[STRICT, SLOW], another_thread_exits),
-    check(
+    check_with("main_returns_while_the_driver_is_asked", &[STRICT, SLOW], main_returns),
+    check_with(
+        "another_thread_exits_while_the_driver_is_asked",
+        &[STRICT, SLOW],
+        another_thread_exits,
+    ),
+    check_with(
         "an_exit_handler_drops_pools_of_driver_memory",
         &[STRICT, UNREGISTERED],
         handler_from_before,
     ),
-    check("a_driver_that_is_going_costs_no_slot", &[], going_costs_no_slot),
+    check_with("a_driver_that_is_going_costs_no_slot", &[], going_costs_no_slot),
 ];
-
-const fn check(
-    name: &'static str,
-    settings: &'static [(&'static str, &'static str)],
-    run: fn(),
-) -> Check {
-    Check { name, settings, run }
-}
 
 fn main_returns() {
     ends_well("return");

@@ -14,8 +14,8 @@ use pinpool::{
 };
 use pinpool_testkit::fork::{Ended, fork_to};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("a_device_sees_what_is_written_after_a_fork", a_device_sees_what_is_written),
@@ -25,10 +25,6 @@ pub(crate) const ALL: &[Check] = &[
 /// On the software driver, which counts its calls. What a real one does in a child is its own affair.
 pub(crate) const ON_SOFTWARE: &[Check] =
     &[check("a_forked_child_calls_no_driver", a_forked_child_calls_no_driver)];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 /// Kind of fault: after a fork the parent's write moved its page, and the device went on reading the old one.
 ///

@@ -6,8 +6,8 @@ use pinpool::cuda::{GraphHold, HeldGraph};
 use pinpool::cudarc::driver::{CudaGraph, CudaStream, sys};
 use pinpool::{Error, Pool};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("a_captured_upload_is_refused_with_advice", a_captured_upload_is_refused_with_advice),
@@ -20,10 +20,6 @@ pub(crate) const ALL: &[Check] = &[
     check("the_keeper_asks_on_during_a_capture", the_keeper_asks_on_during_a_capture),
     check("a_plain_copy_into_a_capture_costs_the_slot", a_plain_copy_into_a_capture),
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 const GLOBAL: sys::CUstreamCaptureMode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
 const RELAXED: sys::CUstreamCaptureMode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;

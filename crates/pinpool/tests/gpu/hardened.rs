@@ -4,18 +4,14 @@
 use pinpool::cudarc::driver::{DevicePtr, result};
 use pinpool::{BackendChoice, Lease, Pool};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("hardened_slots_have_addresses_under_the_stride", addresses_under_the_stride),
     check("hardened_copies_are_left_alone", copies_are_left_alone),
     check("hardened_slots_tell_of_a_device_that_writes_on", a_device_that_writes_on),
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 /// Two slots a registration at the most, none of them a power of two in size.
 const SIZE: usize = 100_032;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use pinpool::{Lease, LeaseError, ManualFence, Pool, TryTakeError};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check(
@@ -28,10 +28,6 @@ pub(crate) const ALL: &[Check] = &[
     check("a_failed_fence_costs_its_slot_and_no_other", a_failed_fence_costs_its_slot),
     check("a_copy_can_be_awaited_without_a_runtime", a_copy_can_be_awaited_without_a_runtime),
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 fn a_slot_in_flight_is_not_given_to_the_next_owner() {
     let pool = pool(4096, 1);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pinpool::cudarc::driver::{CudaSlice, CudaStream};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("a_lease_can_be_dropped_behind_cudarcs_copy", a_lease_can_be_dropped_behind_cudarcs_copy),
@@ -22,10 +22,6 @@ pub(crate) const ON_SOFTWARE: &[Check] = &[
     check("a_recording_that_cudarc_lost_costs_the_slot", a_recording_that_cudarc_lost),
     check("an_error_parked_in_cudarc_is_not_ours_to_lose", an_error_parked_in_cudarc),
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 fn a_lease_can_be_dropped_behind_cudarcs_copy() {
     let pool = pool(4096, 1);

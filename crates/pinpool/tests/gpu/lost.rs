@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use pinpool::cudarc::driver::{CudaStream, DevicePtr, result, sys};
 use pinpool::{CloseReport, Error, Pool};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("a_stuck_stream_holds_up_no_other", a_stuck_stream_holds_up_no_other),
@@ -16,10 +16,6 @@ pub(crate) const ALL: &[Check] = &[
     check("closing_waits_for_copies_that_end_in_time", closing_waits_for_copies_that_end),
     check(LOSS, a_lost_device_ends_nothing_else),
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 const LOSS: &str = "a_lost_device_ends_nothing_else";
 /// Set in a process that loses its device.

@@ -6,27 +6,19 @@ use std::sync::Arc;
 use pinpool::cudarc::driver::{CudaContext, result};
 use pinpool::{BackendChoice, BackendKind, Error, LeaseError, MemoryCause, Pool, PoolBuilder};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check_with};
 
 pub(crate) const ON_SOFTWARE: &[Check] = &[
-    check("the_nth_call_of_an_opening_fails", &[], || sweep(CALLS)),
-    check(
+    check_with("the_nth_call_of_an_opening_fails", &[], || sweep(CALLS)),
+    check_with(
         "the_nth_call_of_an_opening_fails_where_the_driver_allocates",
         &[("FAKECUDA_REGISTER", "unsupported")],
         || sweep(CALLS_THAT_ALLOCATE),
     ),
-    check("a_roll_back_that_fails_keeps_what_is_pinned", &[], a_roll_back_that_fails),
-    check("a_chunk_without_an_address_is_kept_if_it_must_be", &[], a_chunk_without_an_address),
+    check_with("a_roll_back_that_fails_keeps_what_is_pinned", &[], a_roll_back_that_fails),
+    check_with("a_chunk_without_an_address_is_kept_if_it_must_be", &[], a_chunk_without_an_address),
 ];
-
-const fn check(
-    name: &'static str,
-    settings: &'static [(&'static str, &'static str)],
-    run: fn(),
-) -> Check {
-    Check { name, settings, run }
-}
 
 /// What an opening and a close call, in about this order.
 const CALLS: &[&str] = &[

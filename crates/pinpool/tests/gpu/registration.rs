@@ -13,8 +13,8 @@ use pinpool::{
     MemoryStep, Obtained, OnEmpty, PageLock, PageTier, Pinned, Pool, Region,
 };
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("an_address_that_comes_back_registers_again", an_address_that_comes_back),
@@ -29,10 +29,6 @@ pub(crate) const ON_SOFTWARE: &[Check] = &[
         run: no_registration_is_longer_than_a_chunk,
     },
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 const MIB: usize = 1 << 20;
 

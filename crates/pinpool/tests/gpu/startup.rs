@@ -9,15 +9,11 @@ use std::time::{Duration, Instant};
 use pinpool::cudarc::driver::{CudaContext, result};
 use pinpool::{BackendChoice, PIN_CHUNK_DEFAULT, Pool};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] =
     &[check(NEIGHBOUR, a_neighbour_is_not_held_up), check(KILLED, a_killed_process_leaves_room)];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 const NEIGHBOUR: &str = "a_neighbours_calls_go_on_while_a_pool_opens";
 const KILLED: &str = "a_killed_process_leaves_its_memory_to_the_next";

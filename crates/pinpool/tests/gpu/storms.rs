@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use pinpool::{BackendChoice, LeaseError, ManualFence, Pool};
 use pinpool_testkit::{proc, stamp};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     check("a_thousand_dropped_copies_are_not_overwritten", a_thousand_dropped_copies),
@@ -17,10 +17,6 @@ pub(crate) const ALL: &[Check] = &[
     check("a_fence_that_never_completes_costs_one_slot", a_fence_that_never_completes),
     check("host_functions_and_other_pools_do_not_deadlock", host_functions_and_other_pools),
 ];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 /// Resident memory may grow by so much over a long run: allocators keep some.
 const DRIFT_MAX: u64 = 5 << 20;

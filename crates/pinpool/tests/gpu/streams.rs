@@ -6,8 +6,8 @@ use std::time::Duration;
 use pinpool::cudarc::driver::{CudaContext, CudaSlice, CudaStream, result, sys};
 use pinpool::{Lease, Pool};
 
-use crate::Check;
 use crate::support::*;
+use crate::{Check, check};
 
 pub(crate) const ALL: &[Check] = &[
     Check {
@@ -31,10 +31,6 @@ pub(crate) const ALL: &[Check] = &[
 
 pub(crate) const ON_SOFTWARE: &[Check] =
     &[check("a_copy_that_is_refused_costs_no_slot", a_copy_that_is_refused_costs_no_slot)];
-
-const fn check(name: &'static str, run: fn()) -> Check {
-    Check { name, settings: &[], run }
-}
 
 /// A stream that the test destroys by hand.
 fn raw_stream(context: &Arc<CudaContext>) -> (sys::CUstream, Arc<CudaStream>) {

@@ -15,11 +15,11 @@ pub(crate) fn run(arguments: &StartupArgs) -> Result<(), Failure> {
         sizes: arguments.sizes.clone(),
         neighbour_size: arguments.neighbour_size,
         pytorch: arguments.pytorch.clone(),
-        quick: arguments.quick,
+        quick: arguments.run.quick,
         program: Some(this_program()?),
     };
     options.check()?;
-    let json = JsonTarget::check(arguments.json.as_deref())?;
+    let json = JsonTarget::check(arguments.run.json.as_deref())?;
     let report = measured("rounds", |progress| startup::run(&options, command(), progress))?;
     json.publish(&report.to_json()?, &report.to_text())
 }

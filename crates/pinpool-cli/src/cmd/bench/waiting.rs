@@ -7,9 +7,9 @@ use crate::cli::WaitingArgs;
 use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &WaitingArgs) -> Result<(), Failure> {
-    let options = WaitingOptions { seconds: arguments.seconds, quick: arguments.quick };
+    let options = WaitingOptions { seconds: arguments.seconds, quick: arguments.run.quick };
     options.check()?;
-    let json = JsonTarget::check(arguments.json.as_deref())?;
+    let json = JsonTarget::check(arguments.run.json.as_deref())?;
     let report = measured("rounds", |progress| waiting::run(&options, command(), progress))?;
     json.publish(&report.to_json()?, &report.to_text())
 }

@@ -122,7 +122,7 @@ fn a_class_that_comes_meets_a_close() {
             assert_eq!(ended.load(Ordering::Relaxed), 1, "class {place}: {added:?}");
         }
         assert!(added[0] || !added[1], "none comes after one was refused");
-        assert_eq!(house.roster.counts().0, added.iter().filter(|added| **added).count());
+        assert_eq!(house.roster.ready(), added.iter().filter(|added| **added).count());
     });
 }
 
@@ -137,7 +137,7 @@ fn who_waits_misses_no_class_and_no_end() {
         house.roster.settle();
         let [first, second] = waiters.map(|waiter| waiter.join().expect("no panic"));
         assert_eq!((first, second), (Ok(()), Err(Absent::Closed)));
-        assert_eq!(house.roster.absence(id(1)), Err(Absent::Closed));
+        assert_eq!(house.roster.look(id(1)), Err(Absent::Closed));
     });
 }
 
@@ -180,12 +180,13 @@ fn an_answer_is_true_when_it_is_given() {
             house.roster.settle();
             added
         });
-        let first = house.roster.absence(id(0));
-        let second = house.roster.absence(id(1));
+        let first = house.roster.look(id(0));
+        let second = house.roster.look(id(1));
         assert!(first.is_ok() || first == Err(Absent::Coming), "{first:?}");
         assert!(second.is_ok() || second == Err(Absent::Coming), "{second:?}");
         if second.is_ok() {
-            assert_eq!(house.roster.counts(), (2, 2), "they come in order");
+            assert_eq!(house.roster.ready(), 2, "they come in order");
+            assert!(house.roster.is_full());
         }
         house.roster.iter().for_each(|class| house.look_at(class));
         assert_eq!(opener.join().ok(), Some([true; 2]));

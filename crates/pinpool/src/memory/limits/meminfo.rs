@@ -59,7 +59,7 @@ impl MemInfo {
 
     /// The figures of a system whose root is the folder `root`.
     pub fn read_at(root: &Path) -> Option<Self> {
-        Self::parse(&text(&below(root, Path::new(FILE)))?)
+        Self::parse(&file_of(root)?)
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -87,6 +87,11 @@ impl Commit {
 }
 
 impl HugePages {
+    /// Those of a system whose root is the folder `root`.
+    pub(crate) fn read_at(root: &Path) -> Option<Self> {
+        Self::parse(&file_of(root)?)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let count = |name| field(text, name)?.parse().ok();
         Some(Self {
@@ -101,6 +106,10 @@ impl HugePages {
     pub fn available(&self) -> u64 {
         self.free.saturating_sub(self.reserved)
     }
+}
+
+fn file_of(root: &Path) -> Option<String> {
+    text(&below(root, Path::new(FILE)))
 }
 
 /// A field in kibibytes, in bytes.
