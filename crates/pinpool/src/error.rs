@@ -211,6 +211,39 @@ pub enum Error {
     )]
     Mark(#[source] std::io::Error),
 
+    /// A stager of a size that is out of range.
+    #[error(
+        "a stager of {threads} threads with pieces of {chunk_bytes} bytes: use 1 to 64 threads, and pieces \
+         of 4096 bytes or more"
+    )]
+    StagerSize {
+        /// Threads asked for.
+        threads: usize,
+        /// Bytes of a piece asked for.
+        chunk_bytes: usize,
+    },
+
+    /// The pool cannot spare what a stager holds. Nothing was kept.
+    #[error(
+        "a stager needs {needed} slots of {chunk_bytes} bytes, two for each thread: {error}; give the \
+         pool a [[class]] of that `size` and `count` for it, or lower the stager's threads or chunk"
+    )]
+    StagerBuffers {
+        /// Slots that the stager's threads hold.
+        needed: usize,
+        /// Bytes of one.
+        chunk_bytes: usize,
+        /// Why they could not be leased.
+        error: LeaseError,
+    },
+
+    /// A thread of a stager could not be started. Nothing was kept.
+    #[error(
+        "cannot start a thread that copies: {0}; raise the limit on processes (`ulimit -u`, `TasksMax=` in the \
+         systemd unit, `--pids-limit` for a container)"
+    )]
+    StagerThread(#[source] std::io::Error),
+
     /// The lease's memory cannot be used by the GPU directly.
     #[error(
         "a copy needs memory that the GPU can reach, and this lease is on the {backend} \
@@ -233,6 +266,8 @@ impl Error {
                 | Self::MemlockLimit { .. }
                 | Self::HugePages { .. }
                 | Self::NoRoom { .. }
+                | Self::StagerSize { .. }
+                | Self::StagerBuffers { .. }
         )
     }
 

@@ -75,6 +75,8 @@ mod sim;
 mod size_class;
 mod slab;
 mod slot;
+#[cfg(any(feature = "cuda", all(test, any(loom, shuttle))))]
+mod stager;
 mod stats;
 mod sync;
 mod tag;
@@ -108,6 +110,11 @@ pub use report::{CloseReport, CutClass, Holder, SlabReport, StartupReport, Stuck
 pub use shared_lease::SharedLease;
 pub use size_class::ClassId;
 pub use slab::StartupTimes;
+#[cfg(feature = "cuda")]
+pub use stager::{
+    OwnedCopy, OwnedError, StageCause, StageError, StageFence, StageProgress, StageScope, StagedCopy,
+    Stager, StagerBuilder,
+};
 pub use stats::{ClassStats, PoolStats};
 pub use tag::Tag;
 pub use view::{LeaseView, LeaseViewMut};

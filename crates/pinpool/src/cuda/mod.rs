@@ -38,10 +38,12 @@ pub(crate) mod event;
 pub(crate) mod exit;
 mod graph;
 mod host_slice;
+pub(crate) mod lane;
 pub(crate) mod pages;
 mod probe;
+pub(crate) mod straight;
 mod stream;
-mod transfer;
+pub(crate) mod transfer;
 
 pub(crate) use context::noted_failures;
 pub use graph::{GraphHold, HeldGraph};

@@ -59,6 +59,12 @@ impl Ready {
         self.id
     }
 
+    /// An event behind all that was queued.
+    pub(super) fn mark(self) -> Result<Arc<Event>, Error> {
+        self.event.record(self.stream).map_err(|error| failed("cuEventRecord", error))?;
+        Ok(self.event)
+    }
+
     /// Has the stream wait for a fence. False if it cannot: only events of ours are known to be
     /// recorded.
     pub(super) fn order_behind(&self, fence: &AnyFence) -> bool {

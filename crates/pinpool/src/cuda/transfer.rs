@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use cudarc::driver::{
-    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DriverError, result, sys,
+    CudaContext, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DriverError, result, sys,
 };
 
 use super::context::failed;
@@ -213,7 +213,7 @@ impl Failure {
     }
 }
 
-fn in_flight<T: Pod>(
+pub(super) fn in_flight<T: Pod>(
     queued: Result<(), Failure>,
     lease: Lease<T>,
 ) -> Result<InFlight<T>, TransferError<T>> {
@@ -239,7 +239,8 @@ fn upload<T: Pod, D: DevicePtrMut<T> + DeviceMemory>(
     let range = within(range, lease.len()).map_err(Error::Lease)?;
     check_len(range.len(), target.len())?;
     check_context(target.stream(), stream)?;
-    queue(lease, stream, false, "cuMemcpyHtoDAsync", |raw_stream| {
+    let place = (stream.context(), stream.cu_stream());
+    queue(lease, place, false, "cuMemcpyHtoDAsync", |raw_stream| {
         let (address, _recorded) = target.device_ptr_mut(stream);
         let part = &lease.raw_slice()[range];
         // SAFETY: the slot is pinned; nobody writes it before the fence is complete, because the
@@ -258,7 +259,8 @@ fn download<T: Pod, S: DevicePtr<T> + DeviceMemory>(
     let range = within(range, lease.len()).map_err(Error::Lease)?;
     check_len(source.len(), range.len())?;
     check_context(source.stream(), stream)?;
-    queue(lease, stream, true, "cuMemcpyDtoHAsync", |raw_stream| {
+    let place = (stream.context(), stream.cu_stream());
+    queue(lease, place, true, "cuMemcpyDtoHAsync", |raw_stream| {
         let (address, _recorded) = source.device_ptr(stream);
         let start = lease.as_ptr().cast_mut();
         // SAFETY: the range lies within the slot.
@@ -271,7 +273,7 @@ fn download<T: Pod, S: DevicePtr<T> + DeviceMemory>(
     })
 }
 
-pub(super) fn check_len(source_len: usize, target_len: usize) -> Result<(), Error> {
+pub(crate) fn check_len(source_len: usize, target_len: usize) -> Result<(), Error> {
     if source_len > target_len {
         return Err(Error::CopyLength { source_len, target_len });
     }
@@ -279,17 +281,17 @@ pub(super) fn check_len(source_len: usize, target_len: usize) -> Result<(), Erro
 }
 
 /// A slice gives its memory back behind the work of its own context, and of no other.
-pub(super) fn check_context(memory: &CudaStream, stream: &CudaStream) -> Result<(), Error> {
+pub(crate) fn check_context(memory: &CudaStream, stream: &CudaStream) -> Result<(), Error> {
     if memory.context() != stream.context() {
         return Err(Error::OtherContext);
     }
     Ok(())
 }
 
-/// Queues `copy` and puts a fence behind it.
-fn queue<T: Pod>(
+/// Queues `copy` on a stream of a context and puts a fence behind it.
+pub(super) fn queue<T: Pod>(
     lease: &Lease<T>,
-    stream: &Arc<CudaStream>,
+    (context, stream): (&Arc<CudaContext>, sys::CUstream),
     writes: bool,
     call: &'static str,
     copy: impl FnOnce(sys::CUstream) -> Result<(), DriverError>,
@@ -298,7 +300,7 @@ fn queue<T: Pod>(
         return Err(Error::NotDeviceAccessible { backend: lease.backend() }.into());
     }
     let class = lease.class_ref();
-    let ready = Ready::new(class, stream.context(), stream.cu_stream())?;
+    let ready = Ready::new(class, context, stream)?;
     lease.slot_of().come_behind_others(ready.id(), writes, |fence| ready.order_behind(fence))?;
     match copy(ready.stream()) {
         Ok(()) => follow(lease, ready, writes),

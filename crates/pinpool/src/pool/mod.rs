@@ -8,8 +8,12 @@ mod opening;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+#[cfg(feature = "cuda")]
+use std::task::Waker;
 use std::time::Duration;
 
+#[cfg(feature = "cuda")]
+use crate::attached::AnyFence;
 use crate::class::{ClassRef, Roster};
 use crate::clock;
 use crate::keeper::Keeper;
@@ -161,6 +165,21 @@ impl Pool {
     #[cfg(feature = "cuda")]
     pub fn cuda_context(&self) -> Option<&Arc<cudarc::driver::CudaContext>> {
         Some(crate::cuda::CudaPages::of(&*self.handle.shared.memory)?.context())
+    }
+
+    /// Has the keeper wake a task once a fence is over.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn wake_after(&self, fence: AnyFence, task: &Waker) {
+        self.handle.shared.wakers.register(fence, task);
+        self.handle.shared.bell.ring();
+    }
+
+    /// Nobody awaits this fence any more.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn forget_wake(&self, fence: &AnyFence) {
+        if self.handle.shared.is_here() {
+            self.handle.shared.wakers.forget(fence);
+        }
     }
 
     /// Closes the pool for all its clones: waiters wake with [`LeaseError::Closed`](crate::LeaseError::Closed), no lease

@@ -1,0 +1,85 @@
+//! Parts of files, read at any place by several threads: what lies in the page cache is copied from there,
+//! the rest is read past it where that is possible.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::{pread, preadv2};
+
+/// A file from some place on.
+#[derive(Debug)]
+pub(super) struct FilePart {
+    file: BorrowedFd<'static>,
+    offset: u64,
+    /// The same file, opened to be read past the page cache, where its file system can.
+    direct: Option<OwnedFd>,
+}
+
+impl FilePart {
+    pub(super) fn new(file: BorrowedFd<'static>, offset: u64) -> Self {
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let direct = rustix::fs::open(again, flags, Mode::empty()).ok();
+        Self { file, offset, direct }
+    }
+
+    /// Fills `buffer` from `at` behind the part's beginning.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` where the file ends before, and what the system says.
+    pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let offset = self.offset.checked_add(at).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut got = self.read_cached(offset, buffer);
+        got += self.read_direct(offset + got as u64, &mut buffer[got..]);
+        while got < buffer.len() {
+            match pread(self.file, &mut buffer[got..], offset + got as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(more) => got += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that lie in the page cache, without waiting for a disk.
+    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let mut got = 0;
+        while got < buffer.len() {
+            let rest = &mut [io::IoSliceMut::new(&mut buffer[got..])];
+            match preadv2(self.file, rest, offset + got as u64, ReadWriteFlags::NOWAIT) {
+                Ok(more) if more > 0 => got += more,
+                Err(Errno::INTR) => {}
+                // The end, nothing there, or a file system that does not tell.
+                _ => break,
+            }
+        }
+        got
+    }
+
+    /// Bytes read past the page cache: whole blocks, where offset and address allow it.
+    fn read_direct(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let Some(direct) = &self.direct else { return 0 };
+        let blocks = buffer.len() / BLOCK * BLOCK;
+        let aligned = offset % BLOCK as u64 == 0 && buffer.as_ptr().addr() % BLOCK == 0;
+        let mut got = 0;
+        while aligned && got < blocks {
+            match pread(direct, &mut buffer[got..blocks], offset + got as u64) {
+                Ok(more) if more > 0 => got += more,
+                Err(Errno::INTR) => {}
+                // The end of the file, or a file system that refuses after all: the usual way tells.
+                _ => break,
+            }
+            if got % BLOCK != 0 {
+                break;
+            }
+        }
+        got
+    }
+}
+
+/// No disk asks for more.
+const BLOCK: usize = 4096;

@@ -1,0 +1,219 @@
+//! The stager: its crew, opened once, and the buffers that it holds.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::board::Board;
+use super::crew::{BUFFERS, Hand};
+use super::job::Job;
+use crate::class::ClassRef;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::memory::numa::processors_of;
+use crate::pool::Pool;
+use crate::process::Home;
+use crate::sync::Mutex;
+
+/// Copies between memory that nobody pinned and a device, through a pool.
+///
+/// What a program uploads is often not its own to pin: a `Vec`, a mapped file, a tensor of another library. The
+/// driver copies such memory through a small buffer of its own, on one thread. A stager has a fixed crew of threads,
+/// two slots of the pool each: while the device copies one slot, the thread fills the other.
+///
+/// * [`Self::upload`] and [`Self::download`] are as the driver's copies of pageable memory, only faster.
+/// * [`Self::scope`] lets borrowed memory be copied while the caller goes on.
+/// * [`Self::upload_owned`] and [`Self::download_owned`] keep what is copied, and give it back.
+/// * [`Self::upload_file`], [`Self::upload_from`] and [`Self::download_to`] need no memory in between.
+///
+/// Every copy is in the order of the caller's stream: it begins behind the work that is queued there, and work that
+/// is queued once the target can be used again sees it. Copies that run at once share the crew, a piece of each in turn.
+///
+/// Memory is bounded: the crew holds `2 * threads` slots as long as the stager lives, and takes no more. Threads sleep
+/// while there is nothing to copy. Small copies and memory that is pinned already go by the driver's own call.
+///
+/// ```no_run
+/// # fn up(stream: std::sync::Arc<pinpool::cudarc::driver::CudaStream>) -> Result<(), Box<dyn std::error::Error>> {
+/// use pinpool::{Pool, Stager};
+///
+/// let pool = Pool::builder().class("stage", 4 << 20, 16).open()?;
+/// let stager = Stager::new(&pool)?;
+/// let weights = vec![0.5_f32; 64 << 20];
+/// let mut on_device = stream.alloc_zeros::<f32>(weights.len())?;
+/// stager.upload(&weights, &stream, &mut on_device)?; // `weights` has been read; the stream comes behind
+/// # Ok(()) }
+/// ```
+///
+/// Dropping a stager waits for nothing: the crew ends what it was given, then gives its slots back.
+pub struct Stager {
+    pub(super) board: Arc<Board<Job>>,
+    pub(super) pool: Pool,
+    pub(super) home: Home,
+    /// That of the crew's slots, which the pool keeps.
+    pub(super) class: ClassRef,
+    threads: usize,
+    chunk_bytes: usize,
+    crew: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// How a stager is to be: from [`Stager::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct StagerBuilder {
+    pool: Pool,
+    threads: usize,
+    chunk_bytes: usize,
+}
+
+impl Stager {
+    /// A stager with as many threads and such pieces as the pool's configuration says (`[stager]`).
+    ///
+    /// # Errors
+    ///
+    /// As [`StagerBuilder::build`].
+    pub fn new(pool: &Pool) -> Result<Self, Error> {
+        Self::builder(pool).build()
+    }
+
+    /// A stager in parts.
+    pub fn builder(pool: &Pool) -> StagerBuilder {
+        StagerBuilder { pool: pool.clone(), threads: threads_default(), chunk_bytes: CHUNK_DEFAULT }
+    }
+
+    /// Threads of the crew.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The most bytes of one piece.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// The pool whose slots are used.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Ends the crew and waits for it: copies that it was given are done first, and its slots are back in the pool
+    /// afterwards.
+    pub fn close(self) {
+        self.board.close();
+        if !self.home.is_here() {
+            return;
+        }
+        for thread in std::mem::take(&mut *self.crew.lock()) {
+            let _ = thread.join();
+        }
+    }
+
+    /// Bytes of one piece of a copy: small enough that every buffer gets some, and not too small.
+    pub(super) fn piece_bytes(&self, bytes: usize) -> usize {
+        let even = bytes.div_ceil(self.threads * BUFFERS).next_multiple_of(PIECE_STEP);
+        even.clamp(PIECE_MIN.min(self.chunk_bytes), self.chunk_bytes)
+    }
+}
+
+impl StagerBuilder {
+    /// Threads of the crew, 1 to 64. Each holds two slots.
+    pub fn threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// The most bytes that are copied in one piece: what a slot must hold, and at least 4 KiB.
+    pub fn chunk_bytes(self, chunk_bytes: usize) -> Self {
+        Self { chunk_bytes, ..self }
+    }
+
+    /// Leases the buffers and starts the threads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StagerSize`] for numbers out of range, [`Error::StagerBuffers`] when the pool cannot spare two slots
+    /// for each thread, [`Error::NotDeviceAccessible`] on a pool without a GPU, and [`Error::StagerThread`]. Nothing is
+    /// kept then.
+    pub fn build(self) -> Result<Stager, Error> {
+        let Self { pool, threads, chunk_bytes } = self;
+        if !(1..=THREADS_MAX).contains(&threads) || chunk_bytes < CHUNK_MIN {
+            return Err(Error::StagerSize { threads, chunk_bytes });
+        }
+        let home = Home::here().map_err(Error::Mark)?;
+        let mut buffers = buffers(&pool, threads, chunk_bytes)?;
+        let class = buffers[0].class_ref();
+        if !buffers.iter().all(Lease::is_copyable) {
+            return Err(Error::NotDeviceAccessible { backend: pool.backend() });
+        }
+        let processors = processors_near(&pool, class);
+        let board = Arc::new(Board::new());
+        let mut crew = Vec::new();
+        for number in 0..threads {
+            let own = buffers.split_off(buffers.len() - BUFFERS);
+            let near = processors.clone();
+            let hand = Hand::new(number, &board, pool.clone(), chunk_bytes, own, near);
+            match hand.start() {
+                Ok(thread) => crew.push(thread),
+                Err(error) => {
+                    board.close();
+                    crew.into_iter().for_each(|thread| drop(thread.join()));
+                    return Err(Error::StagerThread(error));
+                }
+            }
+        }
+        let crew = Mutex::new(crew);
+        Ok(Stager { board, pool, home, class, threads, chunk_bytes, crew })
+    }
+}
+
+/// Two slots for each thread, all or none.
+fn buffers(pool: &Pool, threads: usize, chunk_bytes: usize) -> Result<Vec<Lease>, Error> {
+    let needed = threads * BUFFERS;
+    let leases = pool.try_lease_many(&vec![chunk_bytes; needed]);
+    let mut leases =
+        leases.map_err(|error| Error::StagerBuffers { needed, chunk_bytes, error })?;
+    let tag = pool.tag("stager");
+    leases.iter_mut().for_each(|lease| lease.set_tag(tag));
+    Ok(leases)
+}
+
+/// The processors of the NUMA node that the class's memory lies on, as far as that is known.
+fn processors_near(pool: &Pool, class: ClassRef) -> Vec<u32> {
+    let name = class.get().name();
+    let slab = pool.startup().slabs.iter().find(|slab| slab.class == name);
+    let node = slab.and_then(|slab| slab.node);
+    node.map(|node| processors_of(node, Path::new("/sys"))).unwrap_or_default()
+}
+
+impl Drop for Stager {
+    fn drop(&mut self) {
+        if self.home.is_here() {
+            self.board.close();
+        }
+    }
+}
+
+impl fmt::Debug for Stager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stager")
+            .field("threads", &self.threads)
+            .field("chunk_bytes", &self.chunk_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Half of the processors: the others are the pipeline's.
+fn threads_default() -> usize {
+    let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    (processors / 2).clamp(1, THREADS_DEFAULT_MAX)
+}
+
+/// More than this gained nothing on the H200 host.
+const THREADS_DEFAULT_MAX: usize = 8;
+const THREADS_MAX: usize = 64;
+/// Of the sizes measured on the H200 host the fastest.
+const CHUNK_DEFAULT: usize = 4 << 20;
+const CHUNK_MIN: usize = 4096;
+/// Pieces are no smaller than this, where the copy is not.
+const PIECE_MIN: usize = 256 << 10;
+/// Whole pages, and whole blocks of a disk.
+const PIECE_STEP: usize = 64 << 10;
