@@ -11,6 +11,7 @@ use super::stream::Ready;
 use super::transfer::{TransferError, in_flight, queue};
 use crate::class::ClassRef;
 use crate::error::Error;
+use crate::fence::FenceStatus;
 use crate::in_flight::InFlight;
 use crate::lease::Lease;
 
@@ -49,13 +50,6 @@ impl Lane {
 
     pub(crate) fn is_of(&self, context: &CudaContext) -> bool {
         *self.context == *context
-    }
-
-    /// What is queued from now on runs behind what `mark` stands for.
-    pub(crate) fn come_behind(&self, mark: &Mark) -> Result<(), Error> {
-        let _current =
-            Bound::to(&self.context).map_err(|error| failed("cuCtxSetCurrent", error))?;
-        mark.0.hold_up(self.stream).map_err(|error| failed("cuStreamWaitEvent", error))
     }
 
     /// Copies the bytes in use to device memory at `target`.
@@ -122,6 +116,11 @@ impl Mark {
     /// As [`Ready::new`]: among others, the stream is being captured.
     pub(crate) fn behind(class: ClassRef, stream: &CudaStream) -> Result<Self, Error> {
         Ready::new(class, stream.context(), stream.cu_stream())?.mark().map(Self)
+    }
+
+    /// All of it is over, or nobody will know: whatever comes next fails, too, then.
+    pub(crate) fn is_reached(&self) -> bool {
+        !matches!(self.0.poll(), Ok(FenceStatus::Pending))
     }
 
     /// Waits until all of it is over.

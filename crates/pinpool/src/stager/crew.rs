@@ -128,7 +128,7 @@ impl Hand {
         fresh.map_err(|error| StageCause::Failed(Error::Lease(error)))
     }
 
-    /// The lane for a job's context, behind the job's beginning.
+    /// The lane for a job's context.
     fn lane(&mut self, job: &Job) -> Result<usize, Error> {
         let known = self.lanes.iter().position(|lane| lane.is_of(&job.context));
         let lane = match known {
@@ -138,7 +138,7 @@ impl Hand {
                 self.lanes.len() - 1
             }
         };
-        job.join(&self.lanes[lane])?;
+        job.goes_by(&self.lanes[lane]);
         Ok(lane)
     }
 

@@ -14,7 +14,6 @@ use super::error::StageCause;
 use super::file::FilePart;
 use super::tally::Tally;
 use crate::cuda::lane::{Lane, LaneId, Mark};
-use crate::error::Error;
 use crate::foreign::caught;
 use crate::sync::Mutex;
 
@@ -31,8 +30,8 @@ pub(super) struct Job {
     pub(super) context: Arc<CudaContext>,
     /// What the caller's stream had queued before.
     start: Mark,
-    /// Lanes that have come behind the start.
-    joined: Mutex<Vec<LaneId>>,
+    /// Lanes that have some of it.
+    lanes: Mutex<Vec<LaneId>>,
     /// What an owned copy keeps alive.
     _kept: Option<Kept>,
 }
@@ -133,9 +132,9 @@ impl Job {
         kept: Option<Kept>,
     ) -> Self {
         let Device { address, context, start } = device;
-        let joined = Mutex::new(Vec::new());
+        let lanes = Mutex::new(Vec::new());
         let device = address;
-        Self { tally, host, device, bytes, piece_bytes, context, start, joined, _kept: kept }
+        Self { tally, host, device, bytes, piece_bytes, context, start, lanes, _kept: kept }
     }
 
     /// Whether it goes to the device.
@@ -153,19 +152,17 @@ impl Job {
         self.device + (piece * self.piece_bytes) as u64
     }
 
-    /// Has a lane come behind the caller's stream, once.
-    pub(super) fn join(&self, lane: &Lane) -> Result<(), Error> {
-        if self.joined.lock().contains(&lane.id()) {
-            return Ok(());
+    /// Notes that a lane has some of it.
+    pub(super) fn goes_by(&self, lane: &Lane) {
+        let mut lanes = self.lanes.lock();
+        if !lanes.contains(&lane.id()) {
+            lanes.push(lane.id());
         }
-        lane.come_behind(&self.start)?;
-        self.joined.lock().push(lane.id());
-        Ok(())
     }
 
-    /// The lanes that it used.
+    /// The lanes that have some of it.
     pub(super) fn lanes(&self) -> Vec<LaneId> {
-        self.joined.lock().clone()
+        self.lanes.lock().clone()
     }
 
     /// Reads a piece of the source into `buffer`, which is as long.
@@ -222,6 +219,10 @@ impl Work for Job {
 
     fn is_serial(&self) -> bool {
         matches!(self.host, Host::FromReader(_) | Host::ToWriter(_))
+    }
+
+    fn is_ready(&self) -> bool {
+        self.start.is_reached()
     }
 }
 
