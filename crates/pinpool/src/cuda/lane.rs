@@ -83,9 +83,8 @@ impl Lane {
         let place = (&self.context, self.stream);
         let queued = queue(&lease, place, true, "cuMemcpyDtoHAsync", |stream| {
             // SAFETY: the slot is ours, as long as its length, and moves into the copy (I2, I3).
-            let bytes = unsafe {
-                std::slice::from_raw_parts_mut(lease.as_ptr().cast_mut(), lease.len())
-            };
+            let bytes =
+                unsafe { std::slice::from_raw_parts_mut(lease.as_ptr().cast_mut(), lease.len()) };
             // SAFETY: as above; the caller's word for the source.
             unsafe { result::memcpy_dtoh_async(bytes, source, stream) }
         });

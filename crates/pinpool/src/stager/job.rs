@@ -47,11 +47,11 @@ pub(super) enum Host {
     /// A part of a file to read, from any thread at any place.
     FromFile(FilePart),
     /// Bytes in their order.
-    FromReader(Mutex<Lent<dyn Read + Send>>),
+    FromReader(Mutex<Lent<Reader>>),
     /// Bytes to write.
     To(Lent<u8>),
     /// Bytes in their order.
-    ToWriter(Mutex<Lent<dyn Write + Send>>),
+    ToWriter(Mutex<Lent<Writer>>),
 }
 
 /// What a caller lends until its copy is over.
@@ -87,28 +87,25 @@ impl Host {
         Self::FromFile(FilePart::new(file, offset))
     }
 
+    /// Lends a reader.
     pub(super) fn from_reader<'a>(reader: &'a mut (dyn Read + Send + 'a)) -> Self {
-        let lent: *mut (dyn Read + Send + 'a) = reader;
         // SAFETY: I18, only the lifetime changes: the lender waits for the end of the copy.
-        let lent = unsafe {
-            std::mem::transmute::<*mut (dyn Read + Send + 'a), *mut (dyn Read + Send + 'static)>(
-                lent,
-            )
-        };
+        let lent =
+            unsafe { std::mem::transmute::<&'a mut (dyn Read + Send + 'a), &mut Reader>(reader) };
         Self::FromReader(Mutex::new(Lent(lent)))
     }
 
+    /// Lends a writer.
     pub(super) fn to_writer<'a>(writer: &'a mut (dyn Write + Send + 'a)) -> Self {
-        let lent: *mut (dyn Write + Send + 'a) = writer;
         // SAFETY: as for readers.
-        let lent = unsafe {
-            std::mem::transmute::<*mut (dyn Write + Send + 'a), *mut (dyn Write + Send + 'static)>(
-                lent,
-            )
-        };
+        let lent =
+            unsafe { std::mem::transmute::<&'a mut (dyn Write + Send + 'a), &mut Writer>(writer) };
         Self::ToWriter(Mutex::new(Lent(lent)))
     }
 }
+
+type Reader = dyn Read + Send;
+type Writer = dyn Write + Send;
 
 /// The device's side of a copy.
 pub(super) struct Device {
@@ -170,15 +167,16 @@ impl Job {
         let offset = piece * self.piece_bytes;
         match &self.host {
             Host::From(Lent(start)) => {
+                let start = start.wrapping_add(offset);
                 // SAFETY: I18, the source has these bytes, and nobody writes them.
-                let part = unsafe { std::slice::from_raw_parts(start.add(offset), buffer.len()) };
+                let part = unsafe { std::slice::from_raw_parts(start, buffer.len()) };
                 buffer.copy_from_slice(part);
                 Ok(())
             }
             Host::FromFile(file) => ended(file.read(offset as u64, buffer)),
             Host::FromReader(reader) => {
                 let lent = reader.lock();
-                let reader: *mut (dyn Read + Send) = lent.0;
+                let reader: *mut Reader = lent.0;
                 // SAFETY: I18, and the lock makes this its only user.
                 let reader = unsafe { &mut *reader };
                 ended(caught(|| reader.read_exact(buffer)).ok_or(StageCause::Panicked)?)
@@ -191,17 +189,15 @@ impl Job {
     pub(super) fn drain(&self, piece: usize, bytes: &[u8]) -> Result<(), StageCause> {
         match &self.host {
             Host::To(Lent(start)) => {
-                let offset = piece * self.piece_bytes;
+                let start = start.wrapping_add(piece * self.piece_bytes);
                 // SAFETY: I18, the target has room for them, no other piece writes there, and a slot is
                 // no part of it: whoever lent it holds it by `&mut`.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(offset), bytes.len());
-                }
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
                 Ok(())
             }
             Host::ToWriter(writer) => {
                 let lent = writer.lock();
-                let writer: *mut (dyn Write + Send) = lent.0;
+                let writer: *mut Writer = lent.0;
                 // SAFETY: as for readers.
                 let writer = unsafe { &mut *writer };
                 let written = caught(|| writer.write_all(bytes)).ok_or(StageCause::Panicked)?;
