@@ -3,7 +3,7 @@
 # into its folder as `run`. Needs bash and coreutils, no Rust, no network; and for the comparison
 # with PyTorch's allocator PyTorch, a C++ compiler and the CUDA headers.
 #
-#   OUT=folder ./run [cuda|host|processors|lease|startup]
+#   OUT=folder ./run [cuda|host|processors|lease|startup|examples]
 #                                             (default: ./out, cuda; host only tries the script)
 #
 # Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
@@ -12,7 +12,8 @@
 # of use to PyTorch and RMM only, three: lease.json, benches-lease.txt (the other Criterion benches, and
 # RMM's figures where it is installed), log.txt; less than five minutes. With `startup` three: startup.json,
 # benches-startup.txt (its Criterion bench), log.txt; less than 200 s, and better with 80 GiB of memory
-# available. Every step is bounded; all steps of one run together take less than ten minutes. A failing step does not stop the others, but the status
+# available. With `examples` two: benches-examples.txt (a vector of 1 GiB, and a model of about 2 GiB in the
+# temporary folder, through a stager), log.txt; about two minutes. Every step is bounded; all steps of one run together take less than ten minutes. A failing step does not stop the others, but the status
 # is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
@@ -22,8 +23,8 @@ source "$here/lib.sh"
 
 backend=${1:-cuda}
 case $backend in
-cuda | host | processors | lease | startup) ;;
-*) die "there are cuda, host, processors, lease and startup, not '$backend'" ;;
+cuda | host | processors | lease | startup | examples) ;;
+*) die "there are cuda, host, processors, lease, startup and examples, not '$backend'" ;;
 esac
 mkdir -p "${OUT:-out}"
 out=$(cd "${OUT:-out}" && pwd)
@@ -158,9 +159,21 @@ examples() {
             within 20 "$here/in_flight" &&
             within 20 "$here/waiting" &&
             (cd "$here" && within 20 ./config_file pool.toml) &&
-            (cd "$scratch" && within 40 "$here/video_pipeline" noise.y4m)
+            (cd "$scratch" && within 40 "$here/video_pipeline" noise.y4m) &&
+            within 20 "$here/upload_vec" 64 2>/dev/null &&
+            within 20 "$here/load_safetensors" --mib 48
     } >"$report" 2>&1 || status=1
     add_to_benches 'examples' "$report"
+    cat "$report"
+    return "$status"
+}
+
+# loaded PROGRAM ARGUMENT...: one of the examples that copy through a stager, with more to copy; it fails
+# where there is no GPU.
+loaded() {
+    local report=$scratch/$1.txt status=0
+    PINPOOL_BACKEND=cuda within 120 "$here/$1" "${@:2}" >"$report" 2>&1 || status=$?
+    add_to_benches "$*" "$report"
     cat "$report"
     return "$status"
 }
@@ -208,6 +221,15 @@ startups() {
     steps_verdict
 }
 
+large_examples() {
+    rm -f "$benches"
+    step 'machine' machine
+    step 'touch memory' touch_memory 8192
+    step 'a vector' loaded upload_vec 1024
+    step 'a model' loaded load_safetensors --mib 2048
+    steps_verdict
+}
+
 all_steps() {
     step 'machine' machine
     step 'touch memory' touch_memory
@@ -233,6 +255,7 @@ case $backend in
 processors) run=on_processors ;;
 lease) run=leases benches=$out/benches-lease.txt ;;
 startup) run=startups benches=$out/benches-startup.txt ;;
+examples) run=large_examples benches=$out/benches-examples.txt ;;
 *) run=all_steps ;;
 esac
 "$run" 2>&1 | tee "$out/log.txt"
