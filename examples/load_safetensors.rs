@@ -304,7 +304,7 @@ impl Display for Model {
         let sum = checksum(&sums.collect::<Vec<_>>());
         let largest = self.tensors.iter().map(|tensor| tensor.place.len()).max().unwrap_or(0);
         let (count, bytes) = (self.tensors.len(), self.bytes);
-        write!(f, "{count} tensors, {bytes} bytes, the largest {largest}; checksum {sum:016x}")
+        write!(f, "tensors: {count}, {bytes} bytes, the largest {largest}; checksum {sum:016x}")
     }
 }
 
