@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -35,7 +35,11 @@ const ROUNDS: usize = 3;
 fn main() -> ExitCode {
     // Exits with status 2 for what is no number of MiB.
     let args = Args::parse();
-    match run(&args, &mut io::stdout().lock(), &mut io::stderr()) {
+    let stderr = io::stderr();
+    // How far a copy is interests nobody in a log.
+    let mut screen: Box<dyn Write> =
+        if stderr.is_terminal() { Box::new(stderr) } else { Box::new(io::sink()) };
+    match run(&args, &mut io::stdout().lock(), &mut screen) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "upload_vec: {error}");

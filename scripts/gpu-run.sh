@@ -160,7 +160,7 @@ examples() {
             within 20 "$here/waiting" &&
             (cd "$here" && within 20 ./config_file pool.toml) &&
             (cd "$scratch" && within 40 "$here/video_pipeline" noise.y4m) &&
-            within 20 "$here/upload_vec" 64 2>/dev/null &&
+            within 20 "$here/upload_vec" 64 &&
             within 20 "$here/load_safetensors" --mib 48
     } >"$report" 2>&1 || status=1
     add_to_benches 'examples' "$report"
