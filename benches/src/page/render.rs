@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed, in_flight, lease, startup, waiting};
+use super::{COMMAND, Committed, in_flight, lease, staged, startup, waiting};
 use crate::header::Header;
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
@@ -22,6 +22,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
     page.push_str(&frames_ratios(results));
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
+    page.push_str(&staged::ratios(results));
     page.push_str(&startup::ratios(results));
     page.push_str(&lease::ratios(results));
     page.push_str(&in_flight::ratios(results));
@@ -61,7 +62,8 @@ fn frames_ratios(results: &[Committed]) -> String {
             | Report::InFlight(_)
             | Report::Waiting(_)
             | Report::Lease(_)
-            | Report::Startup(_) => None,
+            | Report::Startup(_)
+            | Report::Staged(_) => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -90,7 +92,8 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
         | Report::InFlight(_)
         | Report::Waiting(_)
         | Report::Lease(_)
-        | Report::Startup(_) => None,
+        | Report::Startup(_)
+        | Report::Staged(_) => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -133,6 +136,7 @@ fn figures(committed: &Committed) -> String {
         Report::Waiting(report) => tabled(report.as_ref()),
         Report::Lease(report) => tabled(report.as_ref()),
         Report::Startup(report) => tabled(report.as_ref()),
+        Report::Staged(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.
