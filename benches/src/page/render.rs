@@ -323,6 +323,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn staged_copies_have_a_section_only_where_there_is_a_result() {
+        let mut results = results();
+        assert!(!performance(&results).contains("stager"));
+        let report = Report::Staged(Box::new(crate::staged::ratios::tests::report()));
+        results.push(Committed { path: "results/h200/staged.json".into(), report });
+        let page = performance(&results);
+        assert!(page.contains("| 1 GiB, NVIDIA H200 | 0.90x | 6.00x | 12.0x |"), "{page}");
+        assert!(page.contains("### `results/h200/staged.json`\n"), "{page}");
+        assert!(page.contains("`pinpool bench staged` at commit 0123456789ab"), "{page}");
+        assert!(page.contains("- Note: a note\n"), "{page}");
+    }
+
+    #[test]
     fn waiting_in_line_has_a_section_only_where_there_is_a_result() {
         let mut results = results();
         assert!(!performance(&results).contains("waiting in line"));

@@ -22,8 +22,8 @@ pub(super) fn measure(
 ) -> Result<Vec<SideRow>, BenchError> {
     let mut rows = Vec::new();
     for &bytes in sizes {
-        let sides = sides(bytes, crew, scale);
-        rows.extend(of_size(copier, bytes, &sides, scale, notes, progress)?);
+        let compared = sides(bytes, crew, scale);
+        rows.extend(of_size(copier, bytes, &compared, scale, notes, progress)?);
     }
     Ok(rows)
 }

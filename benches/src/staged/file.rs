@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use pinpool::StagedCopy;
 use rustix::fs::{Advice, fadvise, fstatvfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -20,21 +21,18 @@ use crate::copy::Direction;
 use crate::text;
 use crate::timing::{self, Progress, Range, rounded};
 
-/// All ways, cached and cold, with a file of `bytes` in `folder`, or of what fits there.
+/// All ways, cached and cold.
 pub(super) fn measure(
     copier: &mut Copier,
-    folder: Option<&Path>,
-    bytes: usize,
+    file: &TestFile,
     crew: Crew,
     scale: &Scale,
     notes: &mut Vec<String>,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<FileRow>, BenchError> {
-    let folder = folder.map_or_else(std::env::temp_dir, Path::to_owned);
-    let file = TestFile::create(&folder, bytes, notes)?;
     let mut ends = Ends::new(&copier.rig, file.bytes)?;
     file.write(&ends.pageable)?;
-    let mut run = Run { copier, ends: &mut ends, file: &file, crew };
+    let mut run = Run { copier, ends: &mut ends, file, crew };
     for way in WAYS {
         run.verify(way)?;
     }
@@ -127,11 +125,11 @@ impl Run<'_> {
             }
             Way::UploadFile => stager
                 .upload_file(file, 0, stream, &mut self.ends.device)
-                .and_then(|copy| copy.wait())
+                .and_then(StagedCopy::wait)
                 .map_err(|cause| BenchError::failed("uploading a file", cause))?,
             Way::UploadFrom => stager
                 .upload_from(file, stream, &mut self.ends.device)
-                .and_then(|copy| copy.wait())
+                .and_then(StagedCopy::wait)
                 .map_err(|cause| BenchError::failed("uploading from a reader", cause))?,
         }
         Ok(started.elapsed())
@@ -170,14 +168,21 @@ impl Record {
 
 /// A file without a name: nothing of it is left however this process ends.
 #[derive(Debug)]
-struct TestFile {
+pub(super) struct TestFile {
     file: File,
     bytes: usize,
 }
 
 impl TestFile {
     /// Of `bytes`, or of half of what is free; nothing is written yet.
-    fn create(folder: &Path, bytes: usize, notes: &mut Vec<String>) -> Result<Self, BenchError> {
+    ///
+    /// # Errors
+    /// [`BenchError::Input`] where the folder takes no file.
+    pub(super) fn create(
+        folder: &Path,
+        bytes: usize,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, BenchError> {
         let path = unused_path(folder);
         let refused = |cause: io::Error| {
             BenchError::Input(format!("--file-dir {}: {cause}", folder.display()))
@@ -280,7 +285,7 @@ mod tests {
         assert!(error.is_input() && error.to_string().starts_with("--file-dir"), "{error}");
         let mut notes = Vec::new();
         let cut = TestFile::create(folder.path(), 1 << 60, &mut notes).unwrap();
-        assert!(cut.bytes < 1 << 60 && cut.bytes % FILE_STEP_BYTES == 0, "{cut:?}");
+        assert!(cut.bytes < 1 << 60 && cut.bytes.is_multiple_of(FILE_STEP_BYTES), "{cut:?}");
         assert!(notes[0].ends_with("half of what is free"), "{notes:?}");
     }
 }

@@ -21,6 +21,7 @@ use crate::cuda_rig::CudaRig;
 use crate::header::Header;
 use crate::text::bytes as named;
 use crate::timing::Progress;
+use file::TestFile;
 use pytorch::PyTorch;
 use report::{STAGED_SCENARIO, StagedReport};
 use room::Room;
@@ -81,6 +82,8 @@ pub fn run(
         let (ours, usual) = (named(compared as u64), named(scale.compared as u64));
         report.notes.push(format!("ratios, chunks and the file are of {ours} instead of {usual}"));
     }
+    let folder = options.file_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let file = TestFile::create(&folder, compared, &mut report.notes)?;
     let crew = Crew::by_default()?;
     let mut crews = crew.with_all_threads();
     crews.extend(stagers::CHUNKS_BYTES.map(|chunk_bytes| crew.with_chunks(chunk_bytes)));
@@ -90,8 +93,7 @@ pub fn run(
     report.copies = copies::measure(&mut copier, &sizes, crew, &scale, notes, progress)?;
     report.chunks = copies::chunks(&mut copier, compared, crew, &scale, notes, progress)?;
     report.small = small::measure(&mut copier, crew, &scale, progress)?;
-    let folder = options.file_dir.as_deref();
-    report.file = file::measure(&mut copier, folder, compared, crew, &scale, notes, progress)?;
+    report.file = file::measure(&mut copier, &file, crew, &scale, notes, progress)?;
     report.default_threads = crew.threads as u64;
     report.default_chunk_bytes = crew.chunk_bytes as u64;
     report.ratios_bytes = compared as u64;
@@ -138,7 +140,7 @@ impl Scale {
         all_threads_from: 16 << 20,
         traffic: 8 << 30,
         rounds_min: 3,
-        rounds_max: 31,
+        rounds_max: 21,
         patience: Duration::from_secs(8),
         small_rounds: 20,
         small_repeats: 500,
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn large_copies_have_less_rounds() {
         let rounds = |bytes| Scale::FULL.rounds(bytes);
-        assert_eq!((rounds(4 << 30), rounds(1 << 30), rounds(64 << 20)), (3, 8, 31));
+        assert_eq!((rounds(4 << 30), rounds(1 << 30), rounds(64 << 20)), (3, 8, 21));
         assert_eq!(Scale::QUICK.rounds(1 << 20), 2);
     }
 }

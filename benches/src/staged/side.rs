@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use pinpool::StagedCopy;
 use pinpool::cudarc::driver::{CudaSlice, result, sys};
 
 use super::pattern;
@@ -113,7 +114,7 @@ impl Copier {
         let (stager, stream) = (self.stagers.of(crew)?, &self.rig.stream);
         let copied = match direction {
             Direction::HostToDevice => {
-                stager.upload(&ends.pageable, stream, &mut ends.device).and_then(|copy| copy.wait())
+                stager.upload(&ends.pageable, stream, &mut ends.device).and_then(StagedCopy::wait)
             }
             Direction::DeviceToHost => {
                 stager.download(&ends.device, stream, ends.pageable.as_mut_slice())

@@ -66,10 +66,10 @@ impl StagedReport {
         let [h2d, _] = Direction::ALL.map(Direction::name);
         let staged = self.staged(self.ratios_bytes, h2d)?;
         Some(format!(
-            "A stager of {} threads with chunks of {} brings {} of ordinary memory to the device at \
+            "A stager of {} with chunks of {} brings {} of ordinary memory to the device at \
              {} GB/s: {} of what a lease reaches, {} of the driver's own copy, {} of registering the \
              memory first. Small uploads take {} of the plain call's time.",
-            self.default_threads,
+            threads(self.default_threads),
             text::bytes(self.default_chunk_bytes),
             text::bytes(self.ratios_bytes),
             text::number(staged.gb_per_s),
@@ -262,6 +262,10 @@ fn pytorch_row(row: &PyTorchRow) -> Vec<String> {
     let name = format!("{}: {}", text::bytes(row.bytes), row.way);
     let times = [ms.median, ms.low, ms.high].map(text::number);
     std::iter::once(name).chain(times).chain([text::number(row.gb_per_s())]).collect()
+}
+
+fn threads(count: u64) -> String {
+    if count == 1 { "one thread".to_owned() } else { format!("{count} threads") }
 }
 
 fn ratio(value: Option<f64>) -> String {
