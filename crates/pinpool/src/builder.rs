@@ -165,6 +165,21 @@ impl PoolBuilder {
         self
     }
 
+    /// Threads of a [`Stager`](crate::Stager) over the pool, 1 to [`STAGE_THREADS_MAX`](crate::STAGE_THREADS_MAX).
+    /// Default: half of the processors, at most 8.
+    pub fn stage_threads(mut self, threads: usize) -> Self {
+        self.layer.stage_threads = Some(Threads::Count(threads));
+        self
+    }
+
+    /// The most bytes that a [`Stager`](crate::Stager) copies in one piece, at least
+    /// [`STAGE_CHUNK_MIN`](crate::STAGE_CHUNK_MIN); a slot of the pool must hold them. Default:
+    /// [`STAGE_CHUNK_DEFAULT`](crate::STAGE_CHUNK_DEFAULT).
+    pub fn stage_chunk(mut self, bytes: u64) -> Self {
+        self.layer.stage_chunk = Some(bytes);
+        self
+    }
+
     /// Bytes pinned by one call, at least 1; rounded to whole slots and pages. Default:
     /// [`PIN_CHUNK_DEFAULT`](crate::PIN_CHUNK_DEFAULT).
     pub fn pin_chunk(mut self, bytes: u64) -> Self {

@@ -51,7 +51,7 @@ mod config;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod explore;
 mod fence;
 mod foreign;
@@ -75,7 +75,7 @@ mod sim;
 mod size_class;
 mod slab;
 mod slot;
-#[cfg(any(feature = "cuda", all(test, any(loom, shuttle))))]
+#[cfg(any(feature = "cuda", all(test, shuttle)))]
 mod stager;
 mod stats;
 mod sync;
@@ -92,7 +92,8 @@ pub use bytemuck::Pod;
 pub use config::{
     ALIGN_DEFAULT, BackendChoice, ClassConfig, DURATION_MAX, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT,
     OnEmpty, OnPressure, PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT, PIN_PAUSE_MAX, PoolConfig,
-    SPILL_MAX, Scrub, THREADS_MAX, Threads,
+    SPILL_MAX, STAGE_CHUNK_DEFAULT, STAGE_CHUNK_MIN, STAGE_THREADS_MAX, Scrub, THREADS_MAX,
+    Threads,
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, OldestHolder, Origin};
 pub use fence::{Fence, FenceError, FenceStatus, ManualFence};
@@ -112,8 +113,8 @@ pub use size_class::ClassId;
 pub use slab::StartupTimes;
 #[cfg(feature = "cuda")]
 pub use stager::{
-    OwnedCopy, OwnedError, StageCause, StageError, StageFence, StageProgress, StageScope, StagedCopy,
-    Stager, StagerBuilder,
+    OwnedCopy, OwnedError, StageCause, StageError, StageFence, StageProgress, StageScope,
+    StagedCopy, Stager, StagerBuilder,
 };
 pub use stats::{ClassStats, PoolStats};
 pub use tag::Tag;

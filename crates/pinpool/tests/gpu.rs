@@ -42,6 +42,12 @@ mod lost;
 mod opening_faults;
 #[path = "gpu/registration.rs"]
 mod registration;
+#[path = "gpu/staging.rs"]
+mod staging;
+#[path = "gpu/staging_faults.rs"]
+mod staging_faults;
+#[path = "gpu/staging_storm.rs"]
+mod staging_storm;
 #[path = "gpu/startup.rs"]
 mod startup;
 #[path = "gpu/storms.rs"]
@@ -119,6 +125,10 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Alone(1), startup::ALL),
     (Real::Never, opening_faults::ON_SOFTWARE),
     (Real::Never, lives::ON_SOFTWARE),
+    (Real::Alone(1), staging::ALL),
+    (Real::Alone(1), staging_faults::ALL),
+    (Real::Never, staging_faults::ON_SOFTWARE),
+    (Real::Alone(1), staging_storm::ALL),
     (Real::Alone(1), forks::ALL),
     (Real::Never, forks::ON_SOFTWARE),
     #[cfg(feature = "debug-checks")]

@@ -5,18 +5,18 @@
 
 mod world;
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
-use shuttle::{Config, Runner, thread};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::thread;
 
 use super::counts::Census;
 use super::{ClassRef, Got, Making, Slots, Taken};
 use crate::config::{OnEmpty, OnPressure, Scrub, Threads};
 use crate::error::LeaseError;
+use crate::explore::check;
 use crate::free_list::FreeList;
 use crate::lease::Lease;
 use crate::memory::{Heap, KeepFree};
@@ -145,34 +145,6 @@ fn scrubbed_and_pageable_pct() {
 /// Three places where priorities change: what needs three ill-timed steps is found.
 fn pct(schedules: usize) -> PctScheduler {
     PctScheduler::new(3, schedules)
-}
-
-/// Runs `model` under so many schedules, times `MODEL_SCHEDULES` percent.
-fn check<S: Scheduler + 'static>(
-    name: &str,
-    schedules: usize,
-    scheduler: impl FnOnce(usize) -> S,
-    model: impl Fn() + Send + Sync + 'static,
-) {
-    let mut config = Config::new();
-    config.silence_warnings = true;
-    config.stack_size = STACK_BYTES;
-    if let Ok(schedule) = std::env::var("MODEL_REPLAY") {
-        Runner::new(ReplayScheduler::new_from_encoded(&schedule), config).run(model);
-        return;
-    }
-    let percent = std::env::var("MODEL_SCHEDULES").ok().and_then(|text| text.parse().ok());
-    let schedules = (schedules * percent.unwrap_or(100) / 100).max(1);
-    let start = Instant::now();
-    let run = Runner::new(scheduler(schedules), config).run(model);
-    assert_eq!(run, schedules, "the scheduler ended early");
-    let kind = std::any::type_name::<S>().rsplit("::").next().unwrap_or_default();
-    // Past the test harness, which hides what a passing test prints.
-    let _ = writeln!(
-        std::io::stderr(),
-        "{name}: {run} schedules of {kind} in {:.1} s",
-        start.elapsed().as_secs_f64()
-    );
 }
 
 /// The pool's handle; the last lessee's clone closes the class.
@@ -448,5 +420,3 @@ fn assert_balanced(census: Census, shape: Shape) {
 
 const SLOT_BYTES: usize = 64;
 const SLAB_BYTES: usize = 4096;
-/// Panics and log lines are made on it.
-const STACK_BYTES: usize = 256 << 10;

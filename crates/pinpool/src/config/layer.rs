@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Threads;
 use super::value::{self, BadValue, Raw};
 use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, OnEmpty, OnPressure, PoolConfig};
-use super::{SPILL_MAX, Scrub};
+use super::{SPILL_MAX, STAGE_THREADS_MAX, Scrub, THREADS_MAX};
 use crate::free_list::SLOTS_MAX;
 use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 
@@ -30,6 +30,8 @@ pub(crate) struct Layer {
     pub(crate) keep_free: Option<KeepFree>,
     pub(crate) on_pressure: Option<OnPressure>,
     pub(crate) debug_checks: Option<bool>,
+    pub(crate) stage_threads: Option<Threads>,
+    pub(crate) stage_chunk: Option<u64>,
     pub(crate) classes: Vec<ClassLayer>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct ClassLayer {
 }
 
 /// The keys of `[pool]`.
-pub(super) const POOL_KEYS: [&str; 17] = [
+pub(super) const POOL_KEYS: [&str; 19] = [
     "backend",
     "device",
     "max_pinned",
@@ -72,6 +74,8 @@ pub(super) const POOL_KEYS: [&str; 17] = [
     "keep_free",
     "on_pressure",
     "debug_checks",
+    "stage_threads",
+    "stage_chunk",
 ];
 /// The keys of `[[class]]`. None ends like another after `_`, which variables would confuse.
 pub(super) const CLASS_KEYS: [&str; 14] = [
@@ -104,7 +108,7 @@ impl Layer {
             "lock" => self.lock = Some(value::lock(raw)?),
             "huge_pages" => self.huge_pages = Some(value::huge_pages(raw)?),
             "numa" => self.numa = Some(value::numa(raw)?),
-            "prefault_threads" => self.prefault_threads = Some(value::threads(raw)?),
+            "prefault_threads" => self.prefault_threads = Some(value::threads(raw, THREADS_MAX)?),
             "pin_chunk" => self.pin_chunk = Some(at_least_one(value::bytes(raw)?)?),
             "pin_pause" => self.pin_pause = Some(value::pause(raw)?),
             "open_timeout" => self.open_timeout = Some(value::duration(raw)?),
@@ -115,6 +119,8 @@ impl Layer {
             "keep_free" => self.keep_free = Some(value::keep_free(raw)?),
             "on_pressure" => self.on_pressure = Some(value::on_pressure(raw)?),
             "debug_checks" => self.debug_checks = Some(value::boolean(raw)?),
+            "stage_threads" => self.stage_threads = Some(value::threads(raw, STAGE_THREADS_MAX)?),
+            "stage_chunk" => self.stage_chunk = Some(at_least_one(value::bytes(raw)?)?),
             _ => return Err(unknown(key, &POOL_KEYS)),
         }
         Ok(())
@@ -154,6 +160,8 @@ impl Layer {
         take(&mut self.keep_free, over.keep_free);
         take(&mut self.on_pressure, over.on_pressure);
         take(&mut self.debug_checks, over.debug_checks);
+        take(&mut self.stage_threads, over.stage_threads);
+        take(&mut self.stage_chunk, over.stage_chunk);
         for class in over.classes {
             match self.classes.iter_mut().find(|known| known.name == class.name) {
                 Some(known) => known.merge(class),
@@ -196,6 +204,8 @@ impl Layer {
             ("keep_free", self.keep_free.is_some()),
             ("on_pressure", self.on_pressure.is_some()),
             ("debug_checks", self.debug_checks.is_some()),
+            ("stage_threads", self.stage_threads.is_some()),
+            ("stage_chunk", self.stage_chunk.is_some()),
         ]
         .into_iter()
     }
@@ -225,6 +235,8 @@ impl Layer {
             keep_free: self.keep_free.unwrap_or(defaults.keep_free),
             on_pressure: self.on_pressure.unwrap_or(defaults.on_pressure),
             debug_checks: self.debug_checks.unwrap_or(defaults.debug_checks),
+            stage_threads: self.stage_threads.unwrap_or(defaults.stage_threads),
+            stage_chunk: self.stage_chunk.unwrap_or(defaults.stage_chunk),
             classes: self.classes.into_iter().map(ClassLayer::into_config).collect(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, OnPressure, Scrub};
-use super::{THREADS_MAX, Threads};
+use super::Threads;
 use crate::frame::FrameSpec;
 use crate::memory::numa::NODES_MAX;
 use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
@@ -198,13 +198,13 @@ pub(super) fn pause(raw: Raw<'_>) -> Value<Duration> {
 }
 
 /// `auto` or a number of threads.
-pub(super) fn threads(raw: Raw<'_>) -> Value<Threads> {
+pub(super) fn threads(raw: Raw<'_>, most: usize) -> Value<Threads> {
     if let Raw::Text("auto") = raw {
         return Ok(Threads::Auto);
     }
-    let count = number(raw, 1, THREADS_MAX as u64)
+    let count = number(raw, 1, most as u64)
         .map_err(|wrong| BadValue { problem: format!("{} or \"auto\"", wrong.problem), ..wrong })?;
-    Ok(Threads::Count(usize::try_from(count).unwrap_or(THREADS_MAX)))
+    Ok(Threads::Count(usize::try_from(count).unwrap_or(most)))
 }
 
 /// The value whose name, at the same place of `valid`, is given.

@@ -11,6 +11,7 @@ use super::stream::Ready;
 use super::transfer::{TransferError, in_flight, queue};
 use crate::class::ClassRef;
 use crate::error::Error;
+use crate::fence::FenceStatus;
 use crate::in_flight::InFlight;
 use crate::lease::Lease;
 
@@ -51,13 +52,6 @@ impl Lane {
         *self.context == *context
     }
 
-    /// What is queued from now on runs behind what `mark` stands for.
-    pub(crate) fn come_behind(&self, mark: &Mark) -> Result<(), Error> {
-        let _current =
-            Bound::to(&self.context).map_err(|error| failed("cuCtxSetCurrent", error))?;
-        mark.0.hold_up(self.stream).map_err(|error| failed("cuStreamWaitEvent", error))
-    }
-
     /// Copies the bytes in use to device memory at `target`.
     ///
     /// # Safety
@@ -89,9 +83,8 @@ impl Lane {
         let place = (&self.context, self.stream);
         let queued = queue(&lease, place, true, "cuMemcpyDtoHAsync", |stream| {
             // SAFETY: the slot is ours, as long as its length, and moves into the copy (I2, I3).
-            let bytes = unsafe {
-                std::slice::from_raw_parts_mut(lease.as_ptr().cast_mut(), lease.len())
-            };
+            let bytes =
+                unsafe { std::slice::from_raw_parts_mut(lease.as_ptr().cast_mut(), lease.len()) };
             // SAFETY: as above; the caller's word for the source.
             unsafe { result::memcpy_dtoh_async(bytes, source, stream) }
         });
@@ -122,6 +115,11 @@ impl Mark {
     /// As [`Ready::new`]: among others, the stream is being captured.
     pub(crate) fn behind(class: ClassRef, stream: &CudaStream) -> Result<Self, Error> {
         Ready::new(class, stream.context(), stream.cu_stream())?.mark().map(Self)
+    }
+
+    /// All of it is over, or nobody will know: whatever comes next fails, too, then.
+    pub(crate) fn is_reached(&self) -> bool {
+        !matches!(self.0.poll(), Ok(FenceStatus::Pending))
     }
 
     /// Waits until all of it is over.

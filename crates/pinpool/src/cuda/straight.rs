@@ -87,8 +87,7 @@ pub(crate) unsafe fn download<T: Pod>(
 }
 
 fn enter(stream: &CudaStream) -> Result<Bound, Error> {
-    let current =
-        Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
+    let current = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
     if is_capturing(stream.cu_stream())? {
         return Err(Error::StreamCapturing);
     }
@@ -105,8 +104,7 @@ fn wait_for(class: ClassRef, stream: &CudaStream) -> Result<(), Error> {
 
 /// Waits for all that is queued on a stream.
 pub(crate) fn synchronize(stream: &CudaStream) -> Result<(), Error> {
-    let _current =
-        Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
+    let _current = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
     // SAFETY: the caller holds the stream.
     unsafe { result::stream::synchronize(stream.cu_stream()) }
         .map_err(|error| failed("cuStreamSynchronize", error))
@@ -117,8 +115,7 @@ pub(crate) fn is_idle(stream: &CudaStream) -> Result<bool, Error> {
     // The keeper may ask.
     let Some(_inside) = exit::enter() else { return Ok(false) };
     let _unrestricted = Unrestricted::enter();
-    let _current =
-        Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
+    let _current = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
     // SAFETY: the caller holds the stream.
     match unsafe { sys::cuStreamQuery(stream.cu_stream()) }.result() {
         Ok(()) => Ok(true),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use cudarc::driver::{
-    CudaContext, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DriverError, result, sys,
+    CudaContext, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut,
+    DriverError, result, sys,
 };
 
 use super::context::failed;

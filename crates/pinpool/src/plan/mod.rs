@@ -8,7 +8,8 @@ use std::time::Duration;
 pub use class::{ClassPlan, GrowPlan};
 
 use crate::config::{
-    BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PIN_PAUSE_MAX, PoolConfig, THREADS_MAX, Threads,
+    BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PIN_PAUSE_MAX, PoolConfig, STAGE_CHUNK_MIN,
+    STAGE_THREADS_MAX, THREADS_MAX, Threads,
 };
 use crate::error::{ConfigError, Error, Origin};
 use crate::memory::{HugePages, LockMode};
@@ -154,12 +155,22 @@ fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
             "build with the Cargo feature `debug-checks` of pinpool, or remove debug_checks",
         ));
     }
-    match config.prefault_threads {
-        Threads::Count(count) if !(1..=THREADS_MAX).contains(&count) => {
-            refuse("prefault_threads", count as u64, format!("use 1 to {THREADS_MAX}, or auto"))
+    let threads = [
+        ("prefault_threads", config.prefault_threads, THREADS_MAX),
+        ("stage_threads", config.stage_threads, STAGE_THREADS_MAX),
+    ];
+    for (key, value, most) in threads {
+        if let Threads::Count(count) = value
+            && !(1..=most).contains(&count)
+        {
+            return refuse(key, count as u64, format!("use 1 to {most}, or auto"));
         }
-        _ => Ok(()),
     }
+    if config.stage_chunk < STAGE_CHUNK_MIN {
+        let help = format!("use at least {STAGE_CHUNK_MIN} bytes");
+        return refuse("stage_chunk", config.stage_chunk, help);
+    }
+    Ok(())
 }
 
 /// Growth that could never happen is a slip: the first grown slab of every class must fit at once.

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::tally::Tally;
+use crate::clock;
 use crate::foreign::{caught, tell};
 use crate::sync::{Condvar, Mutex};
 
@@ -13,6 +15,9 @@ pub(super) trait Work {
 
     /// One thread takes all pieces, in their order.
     fn is_serial(&self) -> bool;
+
+    /// What it comes behind is over. Once it is, it stays so.
+    fn is_ready(&self) -> bool;
 }
 
 /// Copies that have pieces to take.
@@ -28,6 +33,8 @@ struct Open<J> {
     entries: VecDeque<Entry<J>>,
     /// No further copy comes.
     closing: bool,
+    /// A thread looks for copies that become ready.
+    watched: bool,
 }
 
 #[derive(Debug)]
@@ -35,6 +42,8 @@ struct Entry<J> {
     job: Arc<J>,
     /// The thread that alone may take its pieces.
     owner: Option<usize>,
+    /// What it comes behind is over.
+    ready: bool,
 }
 
 /// What there is to do for a thread.
@@ -50,13 +59,13 @@ pub(super) enum Take<J> {
 
 impl<J: Work> Board<J> {
     pub(super) fn new() -> Self {
-        let open = Mutex::new(Open { entries: VecDeque::new(), closing: false });
+        let open = Mutex::new(Open { entries: VecDeque::new(), closing: false, watched: false });
         Self { open, changed: Condvar::default() }
     }
 
     /// Lets the crew have a copy.
     pub(super) fn put(&self, job: Arc<J>) {
-        self.open.lock().entries.push_back(Entry { job, owner: None });
+        self.open.lock().entries.push_back(Entry { job, owner: None, ready: false });
         self.changed.notify_all();
     }
 
@@ -67,56 +76,101 @@ impl<J: Work> Board<J> {
     }
 
     /// A piece for thread number `hand`, which sleeps until there is one if it `waits`.
+    ///
+    /// A copy whose caller's stream is still busy gives none: a thread that held buffers for it would have to
+    /// wait for that stream, and all other copies with it. One thread of those that sleep looks for its turn.
     pub(super) fn take(&self, hand: usize, waits: bool) -> Take<J> {
+        let mut open = self.open.lock();
         loop {
-            // What is lent to a copy goes with its last holder, and that is foreign code (I17).
-            let mut gone = Vec::new();
-            let mut open = self.open.lock();
-            let piece = open.next(hand, &mut gone);
+            let mut found = open.next(hand);
             let ends = open.closing && open.entries.is_empty();
-            let again = gone.is_empty();
-            if piece.is_none() && again && !ends && waits {
+            if found.piece.is_some() || ends || !waits {
+                let hands_on = !open.watched && open.entries.iter().any(|entry| !entry.ready);
+                drop(open);
+                if ends || found.became_ready {
+                    // Others may sleep beside what has just left, or come to it.
+                    self.changed.notify_all();
+                } else if hands_on {
+                    self.changed.notify_one();
+                }
+                found.let_go();
+                return match found.piece {
+                    Some((job, piece)) => Take::Piece(job, piece),
+                    None if ends => Take::End,
+                    None => Take::Nothing,
+                };
+            }
+            if !found.gone.is_empty() {
+                drop(open);
+                found.let_go();
+                open = self.open.lock();
+            } else if found.unready && !open.watched {
+                open.watched = true;
+                self.changed.wait(&mut open, clock::now().checked_add(WATCH));
+                open.watched = false;
+            } else {
                 self.changed.wait(&mut open, None);
-                continue;
-            }
-            drop(open);
-            if ends {
-                // Others may sleep beside what has just left.
-                self.changed.notify_all();
-            }
-            if caught(|| drop(gone)).is_none() {
-                tell!(error, "what an owned staged copy kept panicked when it was dropped");
-            }
-            match piece {
-                Some((job, piece)) => return Take::Piece(job, piece),
-                None if ends => return Take::End,
-                None if again => return Take::Nothing,
-                None => {}
             }
         }
     }
 }
 
+/// What a look at the board found.
+struct Found<J> {
+    piece: Option<(Arc<J>, usize)>,
+    /// Copies that have no piece left. What is lent to one goes with its last holder, and that is
+    /// foreign code (I17): not under the lock.
+    gone: Vec<Arc<J>>,
+    /// Some copy must wait for its caller's stream.
+    unready: bool,
+    /// One that had to need not any more.
+    became_ready: bool,
+}
+
+impl<J> Found<J> {
+    fn let_go(&mut self) {
+        let gone = std::mem::take(&mut self.gone);
+        if caught(|| drop(gone)).is_none() {
+            tell!(error, "what an owned staged copy kept panicked when it was dropped");
+        }
+    }
+}
+
 impl<J: Work> Open<J> {
-    /// The next piece for `hand`. Copies without any leave the board into `gone`.
-    fn next(&mut self, hand: usize, gone: &mut Vec<Arc<J>>) -> Option<(Arc<J>, usize)> {
+    /// The next piece for `hand`. Copies without any leave the board.
+    fn next(&mut self, hand: usize) -> Found<J> {
+        let (gone, became_ready) = (Vec::new(), false);
+        let mut found = Found { piece: None, gone, unready: false, became_ready };
         for _ in 0..self.entries.len() {
-            let mut entry = self.entries.pop_front()?;
-            if entry.owner.is_some_and(|owner| owner != hand) {
+            let Some(mut entry) = self.entries.pop_front() else { break };
+            let job = Arc::clone(&entry.job);
+            if !job.tally().has_more() {
+                found.gone.push(entry.job);
+                continue;
+            }
+            if !entry.ready {
+                entry.ready = job.is_ready();
+                found.became_ready |= entry.ready;
+                found.unready |= !entry.ready;
+            }
+            if !entry.ready || entry.owner.is_some_and(|owner| owner != hand) {
                 self.entries.push_back(entry);
                 continue;
             }
-            let Some(piece) = entry.job.tally().begin() else {
-                gone.push(entry.job);
+            let Some(piece) = job.tally().begin() else {
+                found.gone.push(entry.job);
                 continue;
             };
-            let job = Arc::clone(&entry.job);
-            if entry.job.tally().has_more() {
+            if job.tally().has_more() {
                 entry.owner = job.is_serial().then_some(hand);
                 self.entries.push_back(entry);
             }
-            return Some((job, piece));
+            found.piece = Some((job, piece));
+            break;
         }
-        None
+        found
     }
 }
+
+/// Between two looks at a stream that is busy: about as long as a system takes to wake a thread.
+const WATCH: Duration = Duration::from_micros(50);

@@ -67,9 +67,8 @@ impl Hand {
             // Whoever has nothing else to do sees to what is on its way.
             match self.board.take(self.number, self.flights.is_empty()) {
                 Take::Piece(job, piece) => self.begin(job, piece),
-                Take::Nothing => self.land(),
                 Take::End if self.flights.is_empty() => return,
-                Take::End => self.land(),
+                Take::Nothing | Take::End => self.land(),
             }
         }
     }
@@ -128,17 +127,14 @@ impl Hand {
         fresh.map_err(|error| StageCause::Failed(Error::Lease(error)))
     }
 
-    /// The lane for a job's context, behind the job's beginning.
+    /// The lane for a job's context.
     fn lane(&mut self, job: &Job) -> Result<usize, Error> {
         let known = self.lanes.iter().position(|lane| lane.is_of(&job.context));
-        let lane = match known {
-            Some(known) => known,
-            None => {
-                self.lanes.push(Lane::open(&job.context)?);
-                self.lanes.len() - 1
-            }
-        };
-        job.join(&self.lanes[lane])?;
+        let lane = known.unwrap_or(self.lanes.len());
+        if known.is_none() {
+            self.lanes.push(Lane::open(&job.context)?);
+        }
+        job.goes_by(&self.lanes[lane]);
         Ok(lane)
     }
 

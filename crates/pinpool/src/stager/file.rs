@@ -64,7 +64,8 @@ impl FilePart {
     fn read_direct(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let Some(direct) = &self.direct else { return 0 };
         let blocks = buffer.len() / BLOCK * BLOCK;
-        let aligned = offset % BLOCK as u64 == 0 && buffer.as_ptr().addr() % BLOCK == 0;
+        let address = buffer.as_ptr().addr();
+        let aligned = offset.is_multiple_of(BLOCK as u64) && address.is_multiple_of(BLOCK);
         let mut got = 0;
         while aligned && got < blocks {
             match pread(direct, &mut buffer[got..blocks], offset + got as u64) {
@@ -73,7 +74,7 @@ impl FilePart {
                 // The end of the file, or a file system that refuses after all: the usual way tells.
                 _ => break,
             }
-            if got % BLOCK != 0 {
+            if !got.is_multiple_of(BLOCK) {
                 break;
             }
         }

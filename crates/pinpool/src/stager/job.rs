@@ -14,7 +14,6 @@ use super::error::StageCause;
 use super::file::FilePart;
 use super::tally::Tally;
 use crate::cuda::lane::{Lane, LaneId, Mark};
-use crate::error::Error;
 use crate::foreign::caught;
 use crate::sync::Mutex;
 
@@ -31,8 +30,8 @@ pub(super) struct Job {
     pub(super) context: Arc<CudaContext>,
     /// What the caller's stream had queued before.
     start: Mark,
-    /// Lanes that have come behind the start.
-    joined: Mutex<Vec<LaneId>>,
+    /// Lanes that have some of it.
+    lanes: Mutex<Vec<LaneId>>,
     /// What an owned copy keeps alive.
     _kept: Option<Kept>,
 }
@@ -48,11 +47,11 @@ pub(super) enum Host {
     /// A part of a file to read, from any thread at any place.
     FromFile(FilePart),
     /// Bytes in their order.
-    FromReader(Mutex<Lent<dyn Read + Send>>),
+    FromReader(Mutex<Lent<Reader>>),
     /// Bytes to write.
     To(Lent<u8>),
     /// Bytes in their order.
-    ToWriter(Mutex<Lent<dyn Write + Send>>),
+    ToWriter(Mutex<Lent<Writer>>),
 }
 
 /// What a caller lends until its copy is over.
@@ -88,28 +87,25 @@ impl Host {
         Self::FromFile(FilePart::new(file, offset))
     }
 
+    /// Lends a reader.
     pub(super) fn from_reader<'a>(reader: &'a mut (dyn Read + Send + 'a)) -> Self {
-        let lent: *mut (dyn Read + Send + 'a) = reader;
         // SAFETY: I18, only the lifetime changes: the lender waits for the end of the copy.
-        let lent = unsafe {
-            std::mem::transmute::<*mut (dyn Read + Send + 'a), *mut (dyn Read + Send + 'static)>(
-                lent,
-            )
-        };
+        let lent =
+            unsafe { std::mem::transmute::<&'a mut (dyn Read + Send + 'a), &mut Reader>(reader) };
         Self::FromReader(Mutex::new(Lent(lent)))
     }
 
+    /// Lends a writer.
     pub(super) fn to_writer<'a>(writer: &'a mut (dyn Write + Send + 'a)) -> Self {
-        let lent: *mut (dyn Write + Send + 'a) = writer;
         // SAFETY: as for readers.
-        let lent = unsafe {
-            std::mem::transmute::<*mut (dyn Write + Send + 'a), *mut (dyn Write + Send + 'static)>(
-                lent,
-            )
-        };
+        let lent =
+            unsafe { std::mem::transmute::<&'a mut (dyn Write + Send + 'a), &mut Writer>(writer) };
         Self::ToWriter(Mutex::new(Lent(lent)))
     }
 }
+
+type Reader = dyn Read + Send;
+type Writer = dyn Write + Send;
 
 /// The device's side of a copy.
 pub(super) struct Device {
@@ -133,9 +129,9 @@ impl Job {
         kept: Option<Kept>,
     ) -> Self {
         let Device { address, context, start } = device;
-        let joined = Mutex::new(Vec::new());
+        let lanes = Mutex::new(Vec::new());
         let device = address;
-        Self { tally, host, device, bytes, piece_bytes, context, start, joined, _kept: kept }
+        Self { tally, host, device, bytes, piece_bytes, context, start, lanes, _kept: kept }
     }
 
     /// Whether it goes to the device.
@@ -153,19 +149,17 @@ impl Job {
         self.device + (piece * self.piece_bytes) as u64
     }
 
-    /// Has a lane come behind the caller's stream, once.
-    pub(super) fn join(&self, lane: &Lane) -> Result<(), Error> {
-        if self.joined.lock().contains(&lane.id()) {
-            return Ok(());
+    /// Notes that a lane has some of it.
+    pub(super) fn goes_by(&self, lane: &Lane) {
+        let mut lanes = self.lanes.lock();
+        if !lanes.contains(&lane.id()) {
+            lanes.push(lane.id());
         }
-        lane.come_behind(&self.start)?;
-        self.joined.lock().push(lane.id());
-        Ok(())
     }
 
-    /// The lanes that it used.
+    /// The lanes that have some of it.
     pub(super) fn lanes(&self) -> Vec<LaneId> {
-        self.joined.lock().clone()
+        self.lanes.lock().clone()
     }
 
     /// Reads a piece of the source into `buffer`, which is as long.
@@ -173,15 +167,16 @@ impl Job {
         let offset = piece * self.piece_bytes;
         match &self.host {
             Host::From(Lent(start)) => {
+                let start = start.wrapping_add(offset);
                 // SAFETY: I18, the source has these bytes, and nobody writes them.
-                let part = unsafe { std::slice::from_raw_parts(start.add(offset), buffer.len()) };
+                let part = unsafe { std::slice::from_raw_parts(start, buffer.len()) };
                 buffer.copy_from_slice(part);
                 Ok(())
             }
             Host::FromFile(file) => ended(file.read(offset as u64, buffer)),
             Host::FromReader(reader) => {
                 let lent = reader.lock();
-                let reader: *mut (dyn Read + Send) = lent.0;
+                let reader: *mut Reader = lent.0;
                 // SAFETY: I18, and the lock makes this its only user.
                 let reader = unsafe { &mut *reader };
                 ended(caught(|| reader.read_exact(buffer)).ok_or(StageCause::Panicked)?)
@@ -194,17 +189,15 @@ impl Job {
     pub(super) fn drain(&self, piece: usize, bytes: &[u8]) -> Result<(), StageCause> {
         match &self.host {
             Host::To(Lent(start)) => {
-                let offset = piece * self.piece_bytes;
+                let start = start.wrapping_add(piece * self.piece_bytes);
                 // SAFETY: I18, the target has room for them, no other piece writes there, and a slot is
                 // no part of it: whoever lent it holds it by `&mut`.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(offset), bytes.len());
-                }
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
                 Ok(())
             }
             Host::ToWriter(writer) => {
                 let lent = writer.lock();
-                let writer: *mut (dyn Write + Send) = lent.0;
+                let writer: *mut Writer = lent.0;
                 // SAFETY: as for readers.
                 let writer = unsafe { &mut *writer };
                 let written = caught(|| writer.write_all(bytes)).ok_or(StageCause::Panicked)?;
@@ -222,6 +215,10 @@ impl Work for Job {
 
     fn is_serial(&self) -> bool {
         matches!(self.host, Host::FromReader(_) | Host::ToWriter(_))
+    }
+
+    fn is_ready(&self) -> bool {
+        self.start.is_reached()
     }
 }
 

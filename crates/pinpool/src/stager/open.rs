@@ -9,6 +9,7 @@ use super::board::Board;
 use super::crew::{BUFFERS, Hand};
 use super::job::Job;
 use crate::class::ClassRef;
+use crate::config::{STAGE_CHUNK_MIN, STAGE_THREADS_MAX, Threads};
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::memory::numa::processors_of;
@@ -67,7 +68,7 @@ pub struct StagerBuilder {
 }
 
 impl Stager {
-    /// A stager with as many threads and such pieces as the pool's configuration says (`[stager]`).
+    /// A stager with as many threads and such pieces as the pool's configuration says (`stage_threads`, `stage_chunk`).
     ///
     /// # Errors
     ///
@@ -78,7 +79,13 @@ impl Stager {
 
     /// A stager in parts.
     pub fn builder(pool: &Pool) -> StagerBuilder {
-        StagerBuilder { pool: pool.clone(), threads: threads_default(), chunk_bytes: CHUNK_DEFAULT }
+        let config = &pool.plan().config;
+        let threads = match config.stage_threads {
+            Threads::Auto => threads_default(),
+            Threads::Count(count) => count,
+        };
+        let chunk_bytes = usize::try_from(config.stage_chunk).unwrap_or(usize::MAX);
+        StagerBuilder { pool: pool.clone(), threads, chunk_bytes }
     }
 
     /// Threads of the crew.
@@ -135,7 +142,8 @@ impl StagerBuilder {
     /// kept then.
     pub fn build(self) -> Result<Stager, Error> {
         let Self { pool, threads, chunk_bytes } = self;
-        if !(1..=THREADS_MAX).contains(&threads) || chunk_bytes < CHUNK_MIN {
+        let few = (chunk_bytes as u64) < STAGE_CHUNK_MIN;
+        if !(1..=STAGE_THREADS_MAX).contains(&threads) || few {
             return Err(Error::StagerSize { threads, chunk_bytes });
         }
         let home = Home::here().map_err(Error::Mark)?;
@@ -155,7 +163,9 @@ impl StagerBuilder {
                 Ok(thread) => crew.push(thread),
                 Err(error) => {
                     board.close();
-                    crew.into_iter().for_each(|thread| drop(thread.join()));
+                    for thread in crew {
+                        drop(thread.join());
+                    }
                     return Err(Error::StagerThread(error));
                 }
             }
@@ -169,10 +179,11 @@ impl StagerBuilder {
 fn buffers(pool: &Pool, threads: usize, chunk_bytes: usize) -> Result<Vec<Lease>, Error> {
     let needed = threads * BUFFERS;
     let leases = pool.try_lease_many(&vec![chunk_bytes; needed]);
-    let mut leases =
-        leases.map_err(|error| Error::StagerBuffers { needed, chunk_bytes, error })?;
+    let mut leases = leases.map_err(|error| Error::StagerBuffers { needed, chunk_bytes, error })?;
     let tag = pool.tag("stager");
-    leases.iter_mut().for_each(|lease| lease.set_tag(tag));
+    for lease in &mut leases {
+        lease.set_tag(tag);
+    }
     Ok(leases)
 }
 
@@ -209,10 +220,6 @@ fn threads_default() -> usize {
 
 /// More than this gained nothing on the H200 host.
 const THREADS_DEFAULT_MAX: usize = 8;
-const THREADS_MAX: usize = 64;
-/// Of the sizes measured on the H200 host the fastest.
-const CHUNK_DEFAULT: usize = 4 << 20;
-const CHUNK_MIN: usize = 4096;
 /// Pieces are no smaller than this, where the copy is not.
 const PIECE_MIN: usize = 256 << 10;
 /// Whole pages, and whole blocks of a disk.

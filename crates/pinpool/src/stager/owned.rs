@@ -70,7 +70,7 @@ impl Stager {
         S: AsRef<[T]> + Send + 'static,
         D: DevicePtrMut<T> + DeviceMemory + Send + 'static,
     {
-        self.put_owned((source, target), |(source, target), kept| {
+        put_owned((source, target), |(source, target), kept| {
             let source = source.as_ref();
             let bytes = size_of_val(source);
             self.check(bytes, || {
@@ -103,7 +103,7 @@ impl Stager {
         D: DevicePtr<T> + DeviceMemory + Send + 'static,
         S: AsMut<[T]> + Send + 'static,
     {
-        self.put_owned((source, target), |(source, target), kept| {
+        put_owned((source, target), |(source, target), kept| {
             let target = target.as_mut();
             let bytes = bytes_of::<T>(source.len());
             self.check(bytes, || {
@@ -119,28 +119,27 @@ impl Stager {
             unsafe { self.put(host, bytes, address, stream, Some(kept)) }.map(Some)
         })
     }
+}
 
-    /// Gives the crew a copy between two things that lie where they stay.
-    fn put_owned<A: Send + 'static, B: Send + 'static>(
-        &self,
-        parts: (A, B),
-        put: impl FnOnce(&mut (A, B), Kept) -> Result<Option<Arc<Job>>, StageError>,
-    ) -> Result<OwnedCopy<A, B>, OwnedError<A, B>> {
-        let parts: Arc<Parts<A, B>> = Arc::new(Mutex::new(Some(parts)));
-        let mut places = parts.lock();
-        let kept: Kept = Arc::<Parts<A, B>>::clone(&parts);
-        let put = match &mut *places {
-            Some(places) => put(places, kept),
-            None => Ok(None),
-        };
-        let copy = match put {
-            Ok(Some(job)) => StagedCopy::of_crew(job),
-            Ok(None) => StagedCopy::over(0),
-            Err(error) => return Err(OwnedError { parts: places.take(), error }),
-        };
-        drop(places);
-        Ok(OwnedCopy { copy, parts })
-    }
+/// Gives the crew a copy between two things that lie where they stay.
+fn put_owned<A: Send + 'static, B: Send + 'static>(
+    parts: (A, B),
+    put: impl FnOnce(&mut (A, B), Kept) -> Result<Option<Arc<Job>>, StageError>,
+) -> Result<OwnedCopy<A, B>, OwnedError<A, B>> {
+    let parts: Arc<Parts<A, B>> = Arc::new(Mutex::new(Some(parts)));
+    let mut places = parts.lock();
+    let kept: Kept = Arc::<Parts<A, B>>::clone(&parts);
+    let put = match &mut *places {
+        Some(places) => put(places, kept),
+        None => Ok(None),
+    };
+    let copy = match put {
+        Ok(Some(job)) => StagedCopy::of_crew(job),
+        Ok(None) => StagedCopy::over(0),
+        Err(error) => return Err(OwnedError { parts: places.take(), error }),
+    };
+    drop(places);
+    Ok(OwnedCopy { copy, parts })
 }
 
 impl<S, D> OwnedCopy<S, D> {

@@ -87,18 +87,18 @@ impl Tally {
     /// A piece has arrived.
     pub(super) fn settle(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
-        self.end(None);
+        self.end(None, true);
     }
 
     /// A piece is over and has not arrived: for this reason, or for that of another one.
     pub(super) fn fail(&self, cause: Option<StageCause>) {
-        self.end(Some(cause));
+        self.end(cause, false);
     }
 
-    fn end(&self, failed: Option<Option<StageCause>>) {
+    fn end(&self, cause: Option<StageCause>, arrived: bool) {
         let mut state = self.state.lock();
         state.out = state.out.saturating_sub(1);
-        if let Some(cause) = failed {
+        if !arrived {
             state.stopped = true;
             // The first failure is the one to tell.
             state.cause = state.cause.take().or(cause);

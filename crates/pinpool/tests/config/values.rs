@@ -174,6 +174,18 @@ fn every_numeric_key_keeps_its_range() {
         &with_huge(&["0", "-1", "1025", "\"Auto\""]),
     );
     assert_range(
+        |value| pool_key("stage_threads", value),
+        2,
+        &["1", "64", "\"auto\"", "\"7\""],
+        &with_huge(&["0", "-1", "65", "\"Auto\""]),
+    );
+    assert_range(
+        |value| pool_key("stage_chunk", value),
+        2,
+        &["4096", "\"4KiB\"", "9223372036854775807"],
+        &with_huge(&["0", "-1"]),
+    );
+    assert_range(
         |value| pool_key("numa", value),
         2,
         &["0", "1023", "\"auto\"", "\"off\"", "\"3\""],
@@ -218,7 +230,7 @@ fn a_number_out_of_range_is_refused_with_the_range() {
 #[test]
 fn a_builder_keeps_the_ranges_of_a_file() {
     let base = || builder().class("frame", 4096, 2);
-    let accepted: [PoolBuilder; 11] = [
+    let accepted: [PoolBuilder; 13] = [
         base().device(0),
         base().device(i32::MAX as u32),
         base().max_pinned(8192),
@@ -227,6 +239,8 @@ fn a_builder_keeps_the_ranges_of_a_file() {
         base().prefault_threads(THREADS_MAX),
         base().pin_chunk(1),
         base().pin_chunk(u64::MAX),
+        base().stage_threads(64),
+        base().stage_chunk(4096),
         builder().class("frame", 1, 1),
         builder().class_config(ClassConfig::new("a", 1, 1).align(64)),
         builder().class_config(ClassConfig::new("a", 1, 1).align(4096)),
@@ -235,7 +249,7 @@ fn a_builder_keeps_the_ranges_of_a_file() {
         assert!(builder.plan().is_ok(), "{builder:?}");
     }
     let aligned = |align| ClassConfig::new("a", 64, 1).align(align);
-    let wrong: [(&str, PoolBuilder); 20] = [
+    let wrong: [(&str, PoolBuilder); 23] = [
         ("device", base().devices(0, [u32::MAX])),
         ("device 3 is named twice", base().devices(3, [1, 3])),
         ("device", base().device(i32::MAX as u32 + 1)),
@@ -247,6 +261,9 @@ fn a_builder_keeps_the_ranges_of_a_file() {
         ("prefault_threads", base().prefault_threads(THREADS_MAX + 1)),
         ("prefault_threads", base().prefault_threads(usize::MAX)),
         ("pin_chunk", base().pin_chunk(0)),
+        ("stage_threads", base().stage_threads(0)),
+        ("stage_threads", base().stage_threads(65)),
+        ("stage_chunk", base().stage_chunk(4095)),
         ("size", builder().class("a", 0, 1)),
         ("address space", builder().class("a", usize::MAX, 1)),
         ("count", builder().class("a", 64, 0)),
@@ -275,11 +292,13 @@ fn a_plan_checks_a_configuration_that_was_edited() {
     type Edit = fn(&mut PoolConfig);
     let good = config(CLASS);
     assert!(Plan::new(good.clone()).is_ok());
-    let edits: [(&str, Edit); 6] = [
+    let edits: [(&str, Edit); 8] = [
         ("device", |config| config.device = u32::MAX),
         ("max_pinned", |config| config.max_pinned = Some(0)),
         ("prefault_threads", |config| config.prefault_threads = Threads::Count(0)),
         ("pin_chunk", |config| config.pin_chunk = 0),
+        ("stage_threads", |config| config.stage_threads = Threads::Count(65)),
+        ("stage_chunk", |config| config.stage_chunk = 4095),
         ("count", |config| config.classes[0].count = 0),
         ("size", |config| config.classes[0].size = 0),
     ];
