@@ -68,7 +68,7 @@ const MEMORY: [&str; 7] = [
     "registered in place",
 ];
 const OTHERS: [&str; 7] = [
-    "the same, more of it",
+    "staged uploads of memory and files",
     "4 threads, over the driver's own copy",
     "PyTorch `to`",
     "PyTorch `pin_memory().to`",
@@ -112,7 +112,7 @@ mod tests {
             "| H2D over pinned | 0.90x | at least 0.85x | met |",
             "| D2H over pageable | 2.50x | at least 3.50x | MISSED |",
             "brings 1 GiB of ordinary memory to the device at 53.7 GB/s: 0.90x of what a lease",
-            "That is 6.71x of PyTorch 2.11.0's to(\"cuda\")",
+            "at 6.71x of the rate of PyTorch 2.11.0's to(\"cuda\"), and at 26.8x of that",
         ] {
             assert!(text.contains(row), "{row}\n{text}");
         }

@@ -67,9 +67,10 @@ fn of_size(
         let times = rounds(copier, &mut ends, sides, direction, scale)?;
         let (wanted, done) = (scale.rounds(bytes), times.first().map_or(0, Vec::len));
         if done < wanted {
+            let of_chunks = if sides.contains(&Side::Pinned) { "" } else { "chunks, " };
             notes.push(format!(
-                "{} {}: {done} rounds of {wanted}, which took {} s already",
-                direction.name(),
+                "{of_chunks}{} {}: {done} rounds of {wanted}, which took {} s already",
+                direction.name().to_uppercase(),
                 text::bytes(bytes as u64),
                 scale.patience.as_secs(),
             ));

@@ -107,10 +107,10 @@ impl StagedReport {
             return Some(format!("PyTorch NOT RUN: {reason}."));
         }
         let theirs = self.pytorch.as_ref()?;
-        let once = if theirs.pins_anew { "" } else { ", once" };
+        let once = if theirs.pins_anew { "" } else { " (once: it could not give back what it pinned)" };
         Some(format!(
-            "That is {} of PyTorch {}'s to(\"cuda\"), and {} of its pin_memory().to(\"cuda\"), \
-             which pins anew each time{once}.",
+            "Uploads of memory go at {} of the rate of PyTorch {}'s to(\"cuda\"), and at {} of that of \
+             its pin_memory().to(\"cuda\"), which pins anew each time{once}.",
             ratio(self.ratios.h2d_over_pytorch_to),
             theirs.pytorch_version,
             ratio(self.ratios.h2d_over_pytorch_pin_memory),
