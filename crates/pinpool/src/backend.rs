@@ -1,5 +1,6 @@
 //! Chooses the memory that a configuration asks for, where it lies, and says why.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,24 +45,61 @@ pub(crate) fn choose(config: &PoolConfig) -> Result<Chosen, Error> {
 }
 
 fn host(config: &PoolConfig, reason: String) -> Result<Chosen, Error> {
-    let (options, notes) = mapped(config, &[])?;
-    let memory = Arc::new(Mlock::new(config.lock).mapped(options));
+    // No device is known: those of classes are near nothing.
+    let mut places = Places::wanted(config, &[], Path::new("/sys"))?;
+    let notes = places.settle(numa::try_place);
+    let memory = Arc::new(Mlock::new(config.lock).mapped(options(config, places.all)));
     Ok(Chosen { memory, reason, notes })
 }
 
-/// How slabs are mapped for devices at these PCI addresses, and what of it cannot be had.
-fn mapped(config: &PoolConfig, devices: &[String]) -> Result<(MapOptions, Vec<String>), Error> {
-    let wanted = numa::placement(config.numa, devices, Path::new("/sys"))
-        .map_err(|present| no_such_node(config, &present))?;
-    // Once for the pool, so that it is said once.
-    let refused = if wanted.is_empty() { None } else { numa::try_place(wanted).err() };
-    let nodes = if refused.is_some() { NodeSet::NONE } else { wanted };
-    let note = refused.map(|error| {
-        format!("memory lies on any NUMA node, because it cannot be placed on {wanted:?}: {error}")
-    });
+/// How slabs are mapped that lie on these nodes.
+fn options(config: &PoolConfig, nodes: NodeSet) -> MapOptions {
     let huge = if config.lock == LockMode::Off { HugePages::Off } else { config.huge_pages };
-    let options = MapOptions { fork: config.fork, guarded: config.debug_checks, huge, nodes };
-    Ok((options, note.into_iter().collect()))
+    MapOptions { fork: config.fork, guarded: config.debug_checks, huge, nodes }
+}
+
+/// A device of the pool, and where on the PCI bus it is, if the driver tells.
+type Located = (u32, Option<String>);
+
+/// Where slabs are to lie.
+#[derive(Debug, PartialEq, Eq)]
+struct Places {
+    /// Near all devices.
+    all: NodeSet,
+    /// Near each device that has classes of its own.
+    near: Vec<(u32, NodeSet)>,
+}
+
+impl Places {
+    /// For devices at these addresses; `root` is the folder `/sys`.
+    fn wanted(config: &PoolConfig, devices: &[Located], root: &Path) -> Result<Self, Error> {
+        let place = |devices: &[Located]| {
+            let addresses: Vec<_> = devices.iter().filter_map(|(_, at)| at.as_deref()).collect();
+            numa::placement(config.numa, &addresses, root)
+                .map_err(|present| no_such_node(config, &present))
+        };
+        let alone = |device: u32| config.classes.iter().any(|class| class.device == Some(device));
+        let near = devices.iter().filter(|(device, _)| alone(*device));
+        let near = near.map(|own| Ok((own.0, place(std::slice::from_ref(own))?)));
+        Ok(Self { all: place(devices)?, near: near.collect::<Result<_, Error>>()? })
+    }
+
+    /// Gives up what `try_place` says cannot be had, and tells of it: once for the pool, not for each slab.
+    fn settle<E: Display>(&mut self, try_place: impl Fn(NodeSet) -> Result<(), E>) -> Vec<String> {
+        let mut notes = Vec::new();
+        let sets = [&mut self.all].into_iter().chain(self.near.iter_mut().map(|(_, set)| set));
+        for wanted in sets.filter(|set| !set.is_empty()) {
+            let Err(error) = try_place(*wanted) else { continue };
+            let note = format!(
+                "memory lies on any NUMA node, because it cannot be placed on {wanted:?}: {error}"
+            );
+            *wanted = NodeSet::NONE;
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        notes
+    }
 }
 
 fn no_such_node(config: &PoolConfig, present: &[u32]) -> Error {
@@ -84,20 +122,20 @@ fn unavailable(reason: String) -> Error {
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::{Arc, Chosen, Error, PoolConfig, mapped};
+    use super::{Arc, Chosen, Error, Located, Path, Places, PoolConfig, numa, options};
     use crate::cuda::CudaPages;
 
-    /// The memory, and where on the PCI bus the devices are that use it.
+    /// The memory, and the devices that use it.
     pub(super) struct Found {
         pages: CudaPages,
-        addresses: Vec<String>,
+        devices: Vec<Located>,
     }
 
     pub(super) fn open(config: &PoolConfig) -> Result<Found, String> {
         let pages = CudaPages::open(config.device)?;
-        let devices = [&[config.device][..], &config.other_devices].concat();
-        let addresses = pages.pci_addresses(&devices)?;
-        Ok(Found { pages, addresses })
+        let located = |device| Ok((device, pages.pci_address(device)?));
+        let devices = config.devices().map(located).collect::<Result<_, String>>()?;
+        Ok(Found { pages, devices })
     }
 
     pub(super) fn chosen(
@@ -105,8 +143,11 @@ mod cuda {
         config: &PoolConfig,
         reason: String,
     ) -> Result<Chosen, Error> {
-        let (options, notes) = mapped(config, &found.addresses)?;
-        Ok(Chosen { memory: Arc::new(found.pages.mapped(options)), reason, notes })
+        let mut places = Places::wanted(config, &found.devices, Path::new("/sys"))?;
+        let notes = places.settle(numa::try_place);
+        let Places { all, near } = places;
+        let memory = Arc::new(found.pages.mapped(options(config, all), near));
+        Ok(Chosen { memory, reason, notes })
     }
 }
 
