@@ -167,3 +167,67 @@ mod cuda {
         match found {}
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::config::ClassConfig;
+    use crate::memory::Numa;
+    use crate::memory::numa::tests::topology;
+
+    /// Devices 4, 0 and 2; 0 and 2 have classes of their own.
+    fn config(numa: Numa) -> PoolConfig {
+        let class = |name, device| ClassConfig::new(name, 64, 1).device(device);
+        let classes = vec![ClassConfig::new("all", 4096, 1), class("zero", 0), class("two", 2)];
+        PoolConfig { device: 4, other_devices: vec![0, 2], numa, classes, ..PoolConfig::default() }
+    }
+
+    fn devices(addresses: [Option<&str>; 3]) -> Vec<Located> {
+        [4, 0, 2].into_iter().zip(addresses.map(|at| at.map(str::to_owned))).collect()
+    }
+
+    fn wanted(numa: Numa, devices: &[Located], root: &Path) -> (Vec<u32>, Vec<(u32, Vec<u32>)>) {
+        let places = Places::wanted(&config(numa), devices, root).unwrap();
+        let near = places.near.iter().map(|(device, set)| (*device, set.nodes().collect()));
+        (places.all.nodes().collect(), near.collect())
+    }
+
+    #[test]
+    fn a_devices_classes_lie_near_it_and_others_near_all() {
+        let folders = [
+            ("0000:17:00.0", "0"),
+            ("0000:3d:00.0", "1"),
+            ("0000:60:00.0", "3"),
+            ("0000:61:00.0", "-1"),
+        ];
+        let root = topology("0-3", &folders);
+        let known = devices([Some("0000:3d:00.0"), Some("0000:17:00.0"), Some("0000:60:00.0")]);
+        let wanted = |numa, devices: &[Located]| wanted(numa, devices, root.path());
+        let apart = vec![(0, vec![0]), (2, vec![3])];
+        assert_eq!(wanted(Numa::Auto, &known), (vec![0, 1, 3], apart));
+        assert_eq!(wanted(Numa::Off, &known), (vec![], vec![(0, vec![]), (2, vec![])]));
+        assert_eq!(wanted(Numa::Node(2), &known), (vec![2], vec![(0, vec![2]), (2, vec![2])]));
+        // A device whose node is not known, or that the driver does not tell the address of, is near no other's.
+        let unknown = devices([Some("0000:3d:00.0"), Some("0000:61:00.0"), None]);
+        assert_eq!(wanted(Numa::Auto, &unknown), (vec![1], vec![(0, vec![]), (2, vec![])]));
+        assert_eq!(wanted(Numa::Auto, &[]), (vec![], vec![]), "the host backend");
+        assert!(Places::wanted(&config(Numa::Node(7)), &known, root.path()).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_given_up_and_told_of_once() {
+        let [zero, three] = [NodeSet::of([0]), NodeSet::of([3])];
+        let places =
+            || Places { all: three, near: vec![(0, zero), (2, three), (5, NodeSet::NONE)] };
+        let mut kept = places();
+        assert!(kept.settle(|_| Ok::<_, String>(())).is_empty());
+        assert_eq!(kept, places());
+        let mut rest = places();
+        let notes = rest.settle(|set| if set == three { Err("not yours") } else { Ok(()) });
+        let near = vec![(0, zero), (2, NodeSet::NONE), (5, NodeSet::NONE)];
+        assert_eq!(rest, Places { all: NodeSet::NONE, near });
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].contains("cannot be placed on {3}: not yours"), "{notes:?}");
+    }
+}
