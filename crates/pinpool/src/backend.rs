@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(wanted(Numa::Auto, &known), (vec![0, 1, 3], apart));
         assert_eq!(wanted(Numa::Off, &known), (vec![], vec![(0, vec![]), (2, vec![])]));
         assert_eq!(wanted(Numa::Node(2), &known), (vec![2], vec![(0, vec![2]), (2, vec![2])]));
-        // A device whose node is not known, or that the driver does not tell the address of, is near no other's.
+        // Neither where the node is not known nor where the address is not: it is near no other's.
         let unknown = devices([Some("0000:3d:00.0"), Some("0000:61:00.0"), None]);
         assert_eq!(wanted(Numa::Auto, &unknown), (vec![1], vec![(0, vec![]), (2, vec![])]));
         assert_eq!(wanted(Numa::Auto, &[]), (vec![], vec![]), "the host backend");

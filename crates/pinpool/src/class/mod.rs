@@ -144,7 +144,7 @@ pub(crate) struct Taken {
     pub(crate) generation: Generation,
 }
 
-/// A pointer to a class that the holder keeps alive: the pool's handle and the keeper by their
+/// A pointer to a class that the holder keeps alive: what a pool's handles share and the keeper by their
 /// references, a lease by its slot being out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClassRef(NonNull<Class>);

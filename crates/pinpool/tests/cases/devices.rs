@@ -253,8 +253,8 @@ fn callers_on_several_handles_never_block_each_other_for_good() {
 
 #[test]
 fn what_does_not_lease_is_about_the_whole_pool() {
-    let grows = ClassConfig::new("grows", 1 << 16, 1).device(1).on_empty(OnEmpty::Grow);
-    let (pool, ledger) = open(classes().into_iter().chain([grows]));
+    let large = ClassConfig::new("grows", 1 << 16, 1).device(1).on_empty(OnEmpty::Grow);
+    let (pool, ledger) = open(classes().into_iter().chain([large]));
     let handles = DEVICES.map(|device| pool.on(device).unwrap());
     let held: Vec<_> = handles.iter().map(|handle| handle.try_lease(FRAME).unwrap()).collect();
     let grown = handles[2].try_lease(1 << 16).unwrap();
@@ -439,7 +439,7 @@ fn slabs_of_a_devices_class_are_reserved_near_it_grown_ones_too() {
     let first =
         [(3 * FRAME, None), (2 * FRAME, Some(3)), (2 * FRAME, Some(0)), (2 * FRAME, Some(1))];
     assert_eq!(*calls.lock().unwrap(), first);
-    let grown = |device, len, slots: usize, wanted| {
+    let last_after = |device, len, slots: usize, wanted| {
         let handle = pool.on(device).unwrap();
         let held: Vec<_> = (0..slots).map(|_| handle.try_lease(len).unwrap()).collect();
         until("it grew", || calls.lock().unwrap().len() == wanted);
@@ -447,8 +447,8 @@ fn slabs_of_a_devices_class_are_reserved_near_it_grown_ones_too() {
         drop(held);
         calls.lock().unwrap().last().copied()
     };
-    assert_eq!(grown(1, FRAME, 2, 5), Some((FRAME, Some(1))));
-    assert_eq!(grown(3, FRAME, 2, 6), Some((FRAME, Some(3))));
-    assert_eq!(grown(0, 3 * FRAME, 1, 7), Some((3 * FRAME, None)));
+    assert_eq!(last_after(1, FRAME, 2, 5), Some((FRAME, Some(1))));
+    assert_eq!(last_after(3, FRAME, 2, 6), Some((FRAME, Some(3))));
+    assert_eq!(last_after(0, 3 * FRAME, 1, 7), Some((3 * FRAME, None)));
     assert_all_home(pool, &ledger);
 }

@@ -88,13 +88,15 @@ fn each_device_has_classes_of_its_own() {
                     lease.upload(stream, target).expect("queued")
                 })
                 .collect();
-            copies.into_iter().for_each(|copy| drop(copy.wait().expect("copied")));
+            for copy in copies {
+                drop(copy.wait().expect("copied"));
+            }
             for (at, target) in (0..).zip(&targets) {
                 assert_filled(stream, target, round + at);
             }
         }
-        let grown = pool.stats().class("frame-1").map(|class| class.grown);
-        assert_eq!(grown, Some(if device == 1 { 2 } else { 0 }));
+        let more = pool.stats().class("frame-1").map(|class| class.grown);
+        assert_eq!(more, Some(if device == 1 { 2 } else { 0 }));
         drop(handle.lease_timeout(4096, HANG).expect("of the shared class"));
     }
     assert_near(&pool);
@@ -107,17 +109,18 @@ fn each_device_has_classes_of_its_own() {
 fn assert_near(pool: &Pool) {
     let sys = Path::new("/sys");
     let nodes = nodes_with_memory(sys);
-    let (slabs, notes) = (&pool.startup().slabs, &pool.startup().notes);
-    println!("{slabs:?}, {notes:?}, nodes {nodes:?}");
-    if nodes.len() < 2 || !notes.is_empty() {
+    let report = pool.startup();
+    println!("{:?}, {:?}, nodes {nodes:?}", report.slabs, report.notes);
+    if nodes.len() < 2 || !report.notes.is_empty() {
         println!("not run: one node, or memory cannot be placed here");
         return;
     }
     let devices = pinpool::cuda::probe().expect("a driver").devices;
     for (device, info) in devices.iter().enumerate().take(2) {
         let wanted = info.pci_address.as_ref().and_then(|address| node_of(address, sys));
-        let slab = slabs.iter().find(|slab| slab.class == format!("frame-{device}").as_str());
-        let found = slab.expect("it is reported").node;
+        let name = format!("frame-{device}");
+        let own = report.slabs.iter().find(|one| one.class == name.as_str());
+        let found = own.expect("it is reported").node;
         println!("device {device} is near node {wanted:?}, its slab on {found:?}");
         if let (Some(wanted), Some(found)) = (wanted, found) {
             assert_eq!(found, wanted, "device {device}");
