@@ -40,6 +40,8 @@ fn the_key_is_one_number_of_the_pools() {
     for word in ["class 'a'", "device is 1", "the pool's devices are: 0, 2", "add 1 to device"] {
         assert!(error.contains(word), "`{word}` is missing: {error}");
     }
+    let outside = format!("device = 1\n{}", text("2"));
+    assert_refused(&outside, 1, &["'device' stands outside any table", "[pool]"]);
     // The weaker source says the key, the stronger leaves it alone, or says all of the class.
     let over = builder().toml(text("2")).class("a", 128, 3).plan().unwrap();
     assert_eq!(over.classes[1].device, Some(2));
