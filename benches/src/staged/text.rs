@@ -107,7 +107,8 @@ impl StagedReport {
             return Some(format!("PyTorch NOT RUN: {reason}."));
         }
         let theirs = self.pytorch.as_ref()?;
-        let once = if theirs.pins_anew { "" } else { " (once: it could not give back what it pinned)" };
+        let once =
+            if theirs.pins_anew { "" } else { " (once: it could not give back what it pinned)" };
         Some(format!(
             "Uploads of memory go at {} of the rate of PyTorch {}'s to(\"cuda\"), and at {} of that of \
              its pin_memory().to(\"cuda\"), which pins anew each time{once}.",
