@@ -3,7 +3,7 @@
 # into its folder as `run`. Needs bash and coreutils, no Rust, no network; and for the comparison
 # with PyTorch's allocator PyTorch, a C++ compiler and the CUDA headers.
 #
-#   OUT=folder ./run [cuda|host|processors|lease|startup|examples]
+#   OUT=folder ./run [cuda|host|processors|lease|startup|staged|examples]
 #                                             (default: ./out, cuda; host only tries the script)
 #
 # Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
@@ -12,9 +12,11 @@
 # of use to PyTorch and RMM only, three: lease.json, benches-lease.txt (the other Criterion benches, and
 # RMM's figures where it is installed), log.txt; less than five minutes. With `startup` three: startup.json,
 # benches-startup.txt (its Criterion bench), log.txt; less than 200 s, and better with 80 GiB of memory
-# available. With `examples` two: benches-examples.txt (a vector of 1 GiB, and a model of about 2 GiB in the
-# temporary folder, through a stager), log.txt; about two minutes. Every step is bounded; all steps of one run together take less than ten minutes. A failing step does not stop the others, but the status
-# is then 1.
+# available. With `staged`, which needs the GPU, three: staged.json, benches-staged.txt (its Criterion
+# bench), log.txt; about 120 s, better with 16 GiB of memory available and TMPDIR on a disk. With `examples`,
+# which needs it too, two: benches-examples.txt (a vector of 1 GiB, and a model of about 2 GiB in TMPDIR,
+# through a stager), log.txt. Every step is bounded; all steps of one run together take less than ten
+# minutes. A failing step does not stop the others, but the status is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,8 +25,8 @@ source "$here/lib.sh"
 
 backend=${1:-cuda}
 case $backend in
-cuda | host | processors | lease | startup | examples) ;;
-*) die "there are cuda, host, processors, lease, startup and examples, not '$backend'" ;;
+cuda | host | processors | lease | startup | staged | examples) ;;
+*) die "there are cuda, host, processors, lease, startup, staged and examples, not '$backend'" ;;
 esac
 mkdir -p "${OUT:-out}"
 out=$(cd "${OUT:-out}" && pwd)
@@ -221,6 +223,22 @@ startups() {
     steps_verdict
 }
 
+staged_copies() {
+    rm -f "$benches"
+    step 'machine' machine
+    # More than the largest copy, its lease and the file.
+    step 'touch memory' touch_memory 16384
+    if command -v nvidia-smi >/dev/null; then
+        step 'PyTorch, for comparison' pytorch staged 50
+    else
+        printf '\nNOT RUN: PyTorch: no GPU here\n'
+    fi
+    # Its parts keep to their own bounds, so that a slow host loses rounds and not the result.
+    step 'staged copies' compared staged 180
+    step 'bench: staged' criterion staged 25
+    steps_verdict
+}
+
 large_examples() {
     rm -f "$benches"
     step 'machine' machine
@@ -255,6 +273,7 @@ case $backend in
 processors) run=on_processors ;;
 lease) run=leases benches=$out/benches-lease.txt ;;
 startup) run=startups benches=$out/benches-startup.txt ;;
+staged) run=staged_copies benches=$out/benches-staged.txt ;;
 examples) run=large_examples benches=$out/benches-examples.txt ;;
 *) run=all_steps ;;
 esac

@@ -105,16 +105,21 @@ impl Source {
     }
 }
 
+/// Which way a copy goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub enum Direction {
+    /// An upload.
     HostToDevice,
+    /// A download.
     DeviceToHost,
 }
 
 impl Direction {
-    const ALL: [Self; 2] = [Self::HostToDevice, Self::DeviceToHost];
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::HostToDevice, Self::DeviceToHost];
 
-    fn name(self) -> &'static str {
+    /// As results name it.
+    pub fn name(self) -> &'static str {
         DIRECTIONS[self as usize]
     }
 }

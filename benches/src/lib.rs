@@ -1,6 +1,7 @@
 //! Workloads, rivals and reports that measure pinpool against what people write without it.
 //!
-//! A scenario ([`frames`], [`copy`], [`lease`], [`in_flight`], [`waiting`], [`startup`]) runs its rivals
+//! A scenario ([`frames`], [`copy`], [`lease`], [`in_flight`], [`waiting`], [`startup`],
+//! [`staged`]) runs its rivals
 //! interleaved in one process and returns a [`report`], which is the JSON that is committed and the
 //! table that is printed. The command line tool and the Criterion targets run this same code;
 //! [`page`] turns committed results into the performance page.
@@ -22,6 +23,7 @@ pub mod report;
 pub mod rig;
 pub mod rivals;
 pub mod sink;
+pub mod staged;
 pub mod stamp;
 pub mod startup;
 mod tables;

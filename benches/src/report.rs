@@ -8,6 +8,7 @@ use crate::BenchError;
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
 use crate::lease::report::{LEASE_SCENARIO, LeaseReport};
 use crate::machine::Machine;
+use crate::staged::report::{STAGED_SCENARIO, StagedReport};
 use crate::startup::report::{STARTUP, StartupReport};
 use crate::text;
 use crate::waiting::report::{WAITING_SCENARIO, WaitingReport};
@@ -162,6 +163,8 @@ pub enum Report {
     Lease(Box<LeaseReport>),
     /// A result of `bench startup`.
     Startup(Box<StartupReport>),
+    /// A result of `bench staged`.
+    Staged(Box<StagedReport>),
 }
 
 impl Report {
@@ -171,6 +174,7 @@ impl Report {
             Self::Frames(_) | Self::Waiting(_) | Self::Lease(_) | Self::Startup(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
             Self::InFlight(report) => report.header.not_run.as_deref(),
+            Self::Staged(report) => report.header.not_run.as_deref(),
         }
     }
 
@@ -182,6 +186,7 @@ impl Report {
             Self::Waiting(report) => report.header.quick,
             Self::Lease(report) => report.header.quick,
             Self::Startup(report) => report.header.quick,
+            Self::Staged(report) => report.header.quick,
         }
     }
 
@@ -202,10 +207,11 @@ impl Report {
             WAITING_SCENARIO => serde_json::from_str(json).map(Self::Waiting),
             LEASE_SCENARIO => serde_json::from_str(json).map(Self::Lease),
             STARTUP => serde_json::from_str(json).map(Self::Startup),
+            STAGED_SCENARIO => serde_json::from_str(json).map(Self::Staged),
             other => {
                 return Err(format!(
                     "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\", \"{IN_FLIGHT}\", \
-                     \"{WAITING_SCENARIO}\", \"{LEASE_SCENARIO}\" or \"{STARTUP}\" expected"
+                     \"{WAITING_SCENARIO}\", \"{LEASE_SCENARIO}\", \"{STARTUP}\" or \"{STAGED_SCENARIO}\" expected"
                 ));
             }
         };

@@ -27,7 +27,8 @@ fn table(results: &[Committed], columns: &[Column]) -> String {
             | Report::Copy(_)
             | Report::InFlight(_)
             | Report::Waiting(_)
-            | Report::Startup(_) => None,
+            | Report::Startup(_)
+            | Report::Staged(_) => None,
         })
         .map(|report| {
             let cells = columns.iter().map(|(_, cell)| cell(report));

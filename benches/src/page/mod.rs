@@ -4,6 +4,7 @@ mod in_flight;
 mod instructions;
 mod lease;
 mod render;
+mod staged;
 mod startup;
 mod waiting;
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed, in_flight, lease, startup, waiting};
+use super::{COMMAND, Committed, in_flight, lease, staged, startup, waiting};
 use crate::header::Header;
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
@@ -22,6 +22,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
     page.push_str(&frames_ratios(results));
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
+    page.push_str(&staged::ratios(results));
     page.push_str(&startup::ratios(results));
     page.push_str(&lease::ratios(results));
     page.push_str(&in_flight::ratios(results));
@@ -61,7 +62,8 @@ fn frames_ratios(results: &[Committed]) -> String {
             | Report::InFlight(_)
             | Report::Waiting(_)
             | Report::Lease(_)
-            | Report::Startup(_) => None,
+            | Report::Startup(_)
+            | Report::Staged(_) => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -90,7 +92,8 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
         | Report::InFlight(_)
         | Report::Waiting(_)
         | Report::Lease(_)
-        | Report::Startup(_) => None,
+        | Report::Startup(_)
+        | Report::Staged(_) => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -133,6 +136,7 @@ fn figures(committed: &Committed) -> String {
         Report::Waiting(report) => tabled(report.as_ref()),
         Report::Lease(report) => tabled(report.as_ref()),
         Report::Startup(report) => tabled(report.as_ref()),
+        Report::Staged(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.
@@ -316,6 +320,19 @@ pub(super) mod tests {
         assert!(page.contains("### `results/h200/in-flight.json`\n"), "{page}");
         assert!(page.contains("`pinpool bench in-flight` at commit 0123456789ab"), "{page}");
         assert!(page.contains("| idle | 0.01 | 0.33 | 0 |\n\n- Machine: NVIDIA H200"), "{page}");
+    }
+
+    #[test]
+    fn staged_copies_have_a_section_only_where_there_is_a_result() {
+        let mut results = results();
+        assert!(!performance(&results).contains("stager"));
+        let report = Report::Staged(Box::new(crate::staged::ratios::tests::report()));
+        results.push(Committed { path: "results/h200/staged.json".into(), report });
+        let page = performance(&results);
+        assert!(page.contains("| 1 GiB, NVIDIA H200 | 0.90x | 6.00x | 12.0x |"), "{page}");
+        assert!(page.contains("### `results/h200/staged.json`\n"), "{page}");
+        assert!(page.contains("`pinpool bench staged` at commit 0123456789ab"), "{page}");
+        assert!(page.contains("- Note: a note\n"), "{page}");
     }
 
     #[test]

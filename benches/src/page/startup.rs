@@ -17,7 +17,8 @@ pub(super) fn ratios(results: &[Committed]) -> String {
             | Report::Copy(_)
             | Report::InFlight(_)
             | Report::Waiting(_)
-            | Report::Lease(_) => None,
+            | Report::Lease(_)
+            | Report::Staged(_) => None,
         })
         .collect();
     let sizes: Vec<Vec<String>> = reports.iter().flat_map(|report| sizes(report)).collect();

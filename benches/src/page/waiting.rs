@@ -24,7 +24,8 @@ pub(super) fn ratios(results: &[Committed]) -> String {
             | Report::Copy(_)
             | Report::InFlight(_)
             | Report::Lease(_)
-            | Report::Startup(_) => None,
+            | Report::Startup(_)
+            | Report::Staged(_) => None,
         })
         .collect();
     text::markdown_section(&header, &rows)

@@ -72,6 +72,8 @@ pub(crate) enum Scenario {
     Waiting(WaitingArgs),
     /// Opening pools: time by step, beside other ways to pinned memory, and who is held up by it
     Startup(StartupArgs),
+    /// Ordinary memory and files to and from the GPU: stagers, the driver's own copies, a lease
+    Staged(StagedArgs),
     /// The process that `startup` starts beside itself
     #[command(name = NEIGHBOUR, hide = true)]
     StartupNeighbour,
@@ -162,6 +164,21 @@ pub(crate) struct StartupArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) neighbour_size: Option<usize>,
     /// Compare with the figures of PyTorch that scripts/pytorch/startup.py wrote to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pytorch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StagedArgs {
+    /// Copy this size instead of the usual ones, up to 4 GiB; may be given several times
+    #[arg(long = "size", value_name = "BYTES")]
+    pub(crate) sizes: Vec<usize>,
+    /// Lay the file here instead of in the system's folder for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) file_dir: Option<PathBuf>,
+    /// Compare with the figures of PyTorch that scripts/pytorch/staged.py wrote to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
     #[command(flatten)]

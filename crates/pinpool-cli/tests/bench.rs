@@ -128,6 +128,9 @@ fn requests_that_make_no_sense_are_refused() {
             assert_refused(&run(&["bench", "startup", option, wrong]), &[option, wrong]);
         }
     }
+    for wrong in ["0", "9999999999999"] {
+        assert_refused(&run(&["bench", "staged", "--size", wrong]), &["--size", wrong]);
+    }
     assert_refused(&run(&["bench", "dance"]), &["dance"]);
 }
 
@@ -152,6 +155,7 @@ fn a_result_that_cannot_be_written_is_refused_before_the_run() {
         assert_refused(&run(&["bench", "in-flight", "--json", path]), &["cannot write"]);
         assert_refused(&run(&["bench", "lease", "--json", path]), &["cannot write"]);
         assert_refused(&run(&["bench", "startup", "--json", path]), &["cannot write"]);
+        assert_refused(&run(&["bench", "staged", "--json", path]), &["cannot write"]);
     }
     assert!(started.elapsed().as_secs() < 30);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -223,6 +227,37 @@ fn in_flight_without_a_device_says_so_and_succeeds() {
     assert!(json["ratios"].get("ours_over_pytorch").is_none(), "{json:#}");
     assert!(ran.stderr.starts_with("not run: no CUDA device: "), "{ran:?}");
     assert!(ran.stderr.contains("in flight") && !ran.stderr.contains("panicked"), "{ran:?}");
+}
+
+#[test]
+fn staged_without_a_device_says_so_and_succeeds() {
+    let mut command = pinpool(&["bench", "staged", "--quick", "--json", "-"]);
+    let ran: Ran = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["scenario"], "staged");
+    assert!(json["not_run"].as_str().unwrap().starts_with("no CUDA device: "), "{json:#}");
+    for part in ["copies", "chunks", "small", "file"] {
+        assert_eq!(json[part].as_array().map(Vec::len), Some(0), "{json:#}");
+    }
+    // A result without a measurement must not look like one.
+    let ratios = json["ratios"].as_object().unwrap();
+    assert!(ratios.len() >= 10 && ratios.values().all(Value::is_null), "{json:#}");
+    assert!(ran.stderr.starts_with("not run: no CUDA device: "), "{ran:?}");
+    assert!(ran.stderr.contains("stager") && !ran.stderr.contains("panicked"), "{ran:?}");
+}
+
+#[test]
+fn staged_refuses_figures_that_do_not_compare_before_it_looks_for_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pytorch.json");
+    let refused = |words: &[&str]| {
+        let ran = run(&["bench", "staged", "--quick", "--pytorch", path.to_str().unwrap()]);
+        assert_refused(&ran, &[&["--pytorch", "pytorch.json"], words].concat());
+    };
+    refused(&["No such file"]);
+    fs::write(&path, "{}").unwrap();
+    refused(&["missing field", "not a file of scripts/pytorch/staged.py?"]);
 }
 
 #[test]

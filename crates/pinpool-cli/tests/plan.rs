@@ -102,6 +102,22 @@ fn policies_are_in_the_table_and_in_the_json() {
 }
 
 #[test]
+fn a_devices_class_is_in_the_table_and_in_the_json() {
+    let text = CONFIG.replace("count = 10", "count = 10\ndevice = 1");
+    let text = text.replace("[pool]", "[pool]\ndevice = [0, 1]");
+    let ran = plan(&text, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ends = |name: &str, end: &str| {
+        ran.stdout.lines().any(|line| line.starts_with(name) && line.ends_with(end))
+    };
+    assert!(ends("small ", " 1") && ends("frame ", " all") && ends("class ", " device"), "{ran:?}");
+    let ran = plan(&text, &["--json"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let devices = json["classes"].as_array().unwrap().iter().map(|class| &class["device"]);
+    assert_eq!(devices.collect::<Vec<_>>(), [&json!(null), &json!(1)]);
+}
+
+#[test]
 fn the_environment_overrides_the_file() {
     let (_folder, path) = config(CONFIG);
     let mut command = pinpool(&["plan", path.to_str().unwrap(), "--json"]);

@@ -7,19 +7,24 @@ mod common;
 
 use std::fs;
 
-use common::{Ran, pinpool};
+use common::{Ran, assert_refused, pinpool};
 use serde_json::Value;
 
 /// Runs the command with the software driver in place of any real one.
 fn run_on_software_driver(arguments: &[&str]) -> Ran {
+    let ran = on_software_driver(arguments, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!ran.stderr.contains("fakecuda"), "the driver complains: {ran:?}");
+    ran
+}
+
+fn on_software_driver(arguments: &[&str], settings: &[(&str, &str)]) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let driver = fakecuda::install(folder.path()).unwrap();
     let mut command = pinpool(arguments);
     // The driver reports any use of host memory that a queued copy still needs.
-    let ran: Ran = command.env("LD_LIBRARY_PATH", driver).output().unwrap().into();
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(!ran.stderr.contains("fakecuda"), "the driver complains: {ran:?}");
-    ran
+    command.env("LD_LIBRARY_PATH", driver).envs(settings.iter().copied());
+    command.output().unwrap().into()
 }
 
 #[test]
@@ -163,6 +168,80 @@ fn the_process_that_startup_starts_ends_with_its_orders() {
     // Standard input is at its end already.
     let ran = run_on_software_driver(&["bench", "startup-neighbour"]);
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ready\n", ""), "{ran:?}");
+}
+
+#[test]
+fn staged_copies_in_every_way_and_checks_every_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pytorch.json");
+    let row = |way: &str, ms: f64| serde_json::json!({ "way": way, "bytes": 16 << 20, "ms": [ms] });
+    let pytorch = serde_json::json!({
+        "pytorch_version": "2.11.0", "device": software_device(), "pins_anew": true,
+        "rows": [row("to", 1e6), row("pin_memory", 1e7)],
+    });
+    fs::write(&path, pytorch.to_string()).unwrap();
+    let places = ["--file-dir", folder.path().to_str().unwrap()];
+    let file = ["--json", "-", "--pytorch", path.to_str().unwrap()];
+    let ran =
+        run_on_software_driver(&[&["bench", "staged", "--quick"], &places[..], &file].concat());
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(json.get("not_run").is_none(), "{json:#}");
+    let threads = json["default_threads"].as_u64().unwrap();
+    assert_eq!(json["ratios_bytes"], 16 << 20, "{json:#}");
+    let rows = |part: &str| json[part].as_array().unwrap().clone();
+    let sides = |bytes: u64, direction: &str| -> Vec<String> {
+        let copies = rows("copies").into_iter();
+        copies
+            .filter(|row| row["bytes"] == bytes && row["direction"] == direction)
+            .map(|row| format!("{} {}", row["side"], row["threads"]).replace('"', ""))
+            .collect()
+    };
+    let staged = format!("staged {threads}");
+    for direction in ["h2d", "d2h"] {
+        let small = ["pageable null", "register in place null", "pinned null", &staged];
+        assert_eq!(sides(64 << 10, direction), small, "{json:#}");
+        let large = sides(16 << 20, direction);
+        assert!(large.contains(&"staged 1".to_owned()) && large.contains(&staged), "{large:?}");
+    }
+    for row in rows("copies").iter().chain(&rows("chunks")).chain(&rows("file")) {
+        assert!(row["gb_per_s"].as_f64().unwrap() > 0.0, "{row:#}");
+    }
+    assert_eq!(rows("chunks").len(), 2 * 4, "{json:#}");
+    assert_eq!((rows("small").len(), rows("file").len()), (3, 2 * 3), "{json:#}");
+    assert!(rows("file")[0]["cached_percent"].as_f64().unwrap() > 99.0, "{json:#}");
+    let is_cold = rows("file")[3]["cached_percent"].as_f64().unwrap() < 1.0;
+    assert!(is_cold || ran.stderr.contains("the cold file is not cold"), "{ran:?}");
+    for (name, ratio) in json["ratios"].as_object().unwrap() {
+        let has_four = name != "h2d_4_threads_over_pageable"
+            || json["machine"]["cores"].as_u64().unwrap() >= 4
+            || threads == 4;
+        assert_eq!(ratio.as_f64().is_some_and(|ratio| ratio > 0.0), has_four, "{name}: {json:#}");
+    }
+    // The figures and nothing else.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    for words in ["H2D over pinned", "PyTorch 2.11.0's to(\"cuda\")", "D2H, GB/s\n  64 KiB"] {
+        assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+}
+
+#[test]
+fn staged_leaves_out_what_does_not_fit_and_refuses_a_folder_that_is_none() {
+    let staged = ["bench", "staged", "--quick"];
+    let sizes = ["--size", "1048576", "--size", "1073741824", "--json", "-"];
+    let small_device = [("FAKECUDA_MEMORY", "268435456")];
+    let ran = on_software_driver(&[&staged[..], &sizes].concat(), &small_device);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let notes = json["notes"].to_string();
+    assert!(notes.contains("1 GiB left out: the device has 256 MiB free"), "{notes}");
+    assert!(notes.contains("ratios, chunks and the file are of 1 MiB"), "{notes}");
+    assert_eq!(json["ratios_bytes"], 1 << 20, "{json:#}");
+    let ran = on_software_driver(&[&staged[..], &sizes[2..]].concat(), &small_device);
+    assert_refused(&ran, &["1 GiB left out", "256 MiB free"]);
+
+    let size = ["--size", "65536", "--file-dir", "/no/such/folder"];
+    let ran = on_software_driver(&[&staged[..], &size].concat(), &[]);
+    assert_refused(&ran, &["--file-dir /no/such/folder", "No such file"]);
 }
 
 /// The name of the software driver's device.

@@ -127,7 +127,7 @@ impl PoolBuilder {
     }
 
     /// As [`Self::device`] for the first, and the other devices that use the memory: it lies near all of
-    /// them.
+    /// them, or near one where a class says so ([`ClassConfig::device`]).
     pub fn devices(mut self, first: u32, others: impl IntoIterator<Item = u32>) -> Self {
         self.layer.device = Some([first].into_iter().chain(others).collect());
         self

@@ -244,6 +244,18 @@ pub enum Error {
     )]
     StagerThread(#[source] std::io::Error),
 
+    /// The pool does not serve this device.
+    #[error(
+        "device {device} is not one of the pool's, which are: {}; ask for one of them, or add {device} to \
+         device in [pool]", Numbers(.devices)
+    )]
+    UnknownDevice {
+        /// The device that was asked for.
+        device: u32,
+        /// Those that the pool serves.
+        devices: Vec<u32>,
+    },
+
     /// The lease's memory cannot be used by the GPU directly.
     #[error(
         "a copy needs memory that the GPU can reach, and this lease is on the {backend} \
@@ -268,6 +280,7 @@ impl Error {
                 | Self::NoRoom { .. }
                 | Self::StagerSize { .. }
                 | Self::StagerBuffers { .. }
+                | Self::UnknownDevice { .. }
         )
     }
 
@@ -401,7 +414,7 @@ pub enum LeaseError {
     TooLarge {
         /// Bytes asked for, or `usize::MAX` if they exceed the address space.
         requested: usize,
-        /// Slot size of the largest class in bytes.
+        /// Slot size of the largest class that the handle leases from, in bytes.
         largest: usize,
     },
     /// Every slot of the class is out.
@@ -696,6 +709,16 @@ impl fmt::Display for Limit {
             Some(bytes) => write!(f, "{bytes} bytes"),
             None => f.write_str("unlimited"),
         }
+    }
+}
+
+/// `0, 1`.
+struct Numbers<'a>(&'a [u32]);
+
+impl fmt::Display for Numbers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<_> = self.0.iter().map(u32::to_string).collect();
+        f.write_str(&numbers.join(", "))
     }
 }
 

@@ -30,6 +30,7 @@
 //! * [`PoolBuilder::open_async`] opens beside other work: an [`Opening`] tells how far it is, can be cancelled, and
 //!   has the first classes ready while it makes the others. [`Pool::startup`] says what the pool got: pages, nodes,
 //!   times, and classes that are smaller than configured.
+//! * One pool serves several devices: [`Pool::on`] gives the handle of another one, with classes that lie near it.
 //! * [`Plan`] says beforehand what a configuration pins.
 //! * [`cuda`] holds what else touches the driver: graphs, what is tracked in cudarc's own calls, and the
 //!   probe that decides the backend.

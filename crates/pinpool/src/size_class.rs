@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// A size class: its rank by slot size, smallest first.
+/// A size class: its place in [`Plan::classes`](crate::Plan::classes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub(crate) u8);
 
 impl ClassId {
-    /// The class's place in [`PoolStats::classes`](crate::PoolStats::classes) and
-    /// [`Plan::classes`](crate::Plan::classes).
+    /// The class's place in [`Plan::classes`](crate::Plan::classes) and
+    /// [`PoolStats::classes`](crate::PoolStats::classes).
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -20,7 +20,8 @@ impl fmt::Display for ClassId {
     }
 }
 
-/// The slot sizes of a pool, rising, and where in them to look for a size.
+/// The slot sizes of a pool, or of what one of its devices uses of it, rising, and where in them to look for a
+/// size. The class it answers with is a place among them.
 ///
 /// Sizes fall into buckets, four to each doubling, and each bucket knows the smallest class that can hold anything of
 /// it. Where no more than one slot size lies within a bucket, one comparison settles the rest. The fields lie

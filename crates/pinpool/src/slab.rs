@@ -37,11 +37,13 @@ pub(crate) struct Slab {
     shared: Arc<Shared>,
 }
 
-/// How large a slab is, and how much of it is pinned by one call.
+/// How large a slab is, how much of it is pinned by one call, and where it is to lie.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SlabSize {
+pub(crate) struct SlabShape {
     pub(crate) bytes: usize,
     pub(crate) chunk_bytes: usize,
+    /// Near this device; else where the memory puts all.
+    pub(crate) device: Option<u32>,
 }
 
 /// Why a slab could not be made, or is smaller than planned.
@@ -75,7 +77,7 @@ impl Slab {
     /// Reserves, populates and, with `pin`, pins. On failure nothing is left; but on a partial course
     /// what came before the failure stays, with the reason.
     pub(crate) fn open(
-        size: SlabSize,
+        shape: SlabShape,
         pin: bool,
         threads: Threads,
         course: &Course,
@@ -85,8 +87,8 @@ impl Slab {
         // Read before the half-made slab is dropped and its share is gone.
         let failure =
             |offset| move |error| SlabFailure { error, pinned: shared.budget.used(), offset };
-        let SlabSize { bytes, chunk_bytes } = size;
-        let backed = obtain::obtain(bytes, threads, course, shared, times).map_err(failure(0))?;
+        let SlabShape { bytes, chunk_bytes, .. } = shape;
+        let backed = obtain::obtain(shape, threads, course, shared, times).map_err(failure(0))?;
         let usable = backed.cut.as_ref().map_or(bytes, |(_, done)| bytes.min(*done));
         let mut slab = Self {
             region: Region { start: backed.region.start, bytes },

@@ -40,7 +40,7 @@ pub struct PoolStats {
     pub pressure_total: u64,
     /// Bytes of pageable buffers that stand in for pinned slots, in use or kept for the next time.
     pub pageable_bytes: u64,
-    /// The classes, by rising slot size.
+    /// The classes, in the order of [`Plan::classes`](crate::Plan::classes).
     pub classes: Vec<ClassStats>,
 }
 

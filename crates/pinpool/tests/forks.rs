@@ -48,6 +48,8 @@ fn open(policy: ForkPolicy) -> Pool {
         .class_config(frames)
         .class_config(copies)
         .class("empty", 3 * SIZE, 1)
+        .devices(0, [1])
+        .class_config(ClassConfig::new("other-device", 4 * SIZE, 1).device(1))
         .open()
         .unwrap()
 }

@@ -88,6 +88,7 @@ fn class(class: &ClassPlan) -> Value {
         "grow": grow,
         "pageable_max": class.pageable_max,
         "idle_after": format_duration(class.idle_after).to_string(),
+        "device": class.device,
         "slot_bytes": class.slot_bytes,
         "stride_bytes": class.stride_bytes,
         "slab_bytes": class.slab_bytes,

@@ -61,6 +61,16 @@ unsafe impl<M: PageLock> PageLock for Counted<M> {
         self.reserved(bytes, result)
     }
 
+    fn reserve_near(
+        &self,
+        bytes: usize,
+        tier: PageTier,
+        device: u32,
+    ) -> Result<NonNull<u8>, MemoryError> {
+        let result = self.inner.reserve_near(bytes, tier, device);
+        self.reserved(bytes, result)
+    }
+
     unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
         // SAFETY: the caller's duty is the same.
         unsafe { self.inner.obtained(region, tier) }

@@ -66,6 +66,15 @@ unsafe impl<M: PageLock> PageLock for Limited<M> {
         self.inner.reserve_as(bytes, tier)
     }
 
+    fn reserve_near(
+        &self,
+        bytes: usize,
+        tier: PageTier,
+        device: u32,
+    ) -> Result<NonNull<u8>, MemoryError> {
+        self.inner.reserve_near(bytes, tier, device)
+    }
+
     unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {
         // SAFETY: the caller's duty is the same.
         unsafe { self.inner.obtained(region, tier) }

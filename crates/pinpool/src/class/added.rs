@@ -13,7 +13,7 @@ use crate::foreign::tell;
 use crate::free_list::BayId;
 use crate::lifetime::Out;
 use crate::plan::{ClassPlan, GrowPlan};
-use crate::slab::{Course, Slab, SlabFailure, SlabSize, StartupTimes};
+use crate::slab::{Course, Slab, SlabFailure, SlabShape, StartupTimes};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// What a class has beyond its first slab.
@@ -258,14 +258,15 @@ impl ClassRef {
     fn add_slab(self, number: usize, grow: &GrowPlan) -> Result<(), SlabFailure> {
         let class = self.get();
         let bay = &class.added.bays[number];
-        let size = SlabSize { bytes: grow.slab_bytes, chunk_bytes: grow.chunk_bytes };
+        let GrowPlan { slab_bytes: bytes, chunk_bytes, .. } = *grow;
+        let shape = SlabShape { bytes, chunk_bytes, device: class.device };
         let mut times = StartupTimes::default();
         let (pins, shared) = (class.pins && class.locked, &class.shared);
         let course = Course::paced(class.pause);
         let entered = shared.enter(grow.slab_bytes as u64, pins);
         let slab = entered
             .map_err(|error| SlabFailure { error, pinned: shared.budget.used(), offset: 0 })
-            .and_then(|()| Slab::open(size, pins, class.threads, &course, shared, &mut times))
+            .and_then(|()| Slab::open(shape, pins, class.threads, &course, shared, &mut times))
             .and_then(|(slab, _)| slab.locked_as(class.locked))
             .inspect_err(|_| bay.occupied.store(0, Ordering::Release))?;
         (0..grow.by as usize).for_each(|place| {

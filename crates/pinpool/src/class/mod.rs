@@ -70,6 +70,8 @@ pub(crate) struct Class {
     pins: bool,
     threads: Threads,
     pause: Duration,
+    /// The only device whose handle leases from it, and near which its slabs lie.
+    device: Option<u32>,
     id: ClassId,
     locked: bool,
     device_accessible: bool,
@@ -142,7 +144,7 @@ pub(crate) struct Taken {
     pub(crate) generation: Generation,
 }
 
-/// A pointer to a class that the holder keeps alive: the pool's handle and the keeper by their
+/// A pointer to a class that the holder keeps alive: what a pool's handles share and the keeper by their
 /// references, a lease by its slot being out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClassRef(NonNull<Class>);
@@ -182,6 +184,7 @@ impl ClassRef {
             pins: making.pins,
             threads: making.threads,
             pause: making.pause,
+            device: plan.device,
             list: slots.0,
             id,
             locked: slab.is_locked(),
@@ -367,10 +370,12 @@ impl Class {
         self.max_spill > 1
     }
 
-    /// A slot of that class may stand in for one of this.
+    /// A slot of that class may stand in for one of this: for whoever leases from this one.
     pub(crate) fn may_spill_to(&self, other: &Self) -> bool {
         let larger = self.slot_bytes + 1..=self.spill_bytes();
-        larger.contains(&other.slot_bytes) && self.scrubs_like(other)
+        // The line of a class of all devices is one: what only some in it may have is for none.
+        let apart = other.device.is_some() && self.device != other.device;
+        larger.contains(&other.slot_bytes) && self.scrubs_like(other) && !apart
     }
 
     /// A slot that is anybody's is free.

@@ -24,7 +24,7 @@ use crate::plan::{ClassPlan, GrowPlan};
 use crate::process::Home;
 use crate::shared::{Shared, Terms};
 use crate::size_class::ClassId;
-use crate::slab::{Course, Slab, SlabSize, StartupTimes};
+use crate::slab::{Course, Slab, SlabShape, StartupTimes};
 use crate::slot::SlotState;
 
 use world::{Alarm, World, pick};
@@ -182,8 +182,9 @@ fn open(shape: Shape) -> (House, Arc<Shared>) {
         grow: (shape.on_empty == OnEmpty::Grow).then(GrowPlan::of_one),
         pageable_max: u32::from(shape.on_empty == OnEmpty::Pageable),
         idle_after: Duration::from_secs(10),
+        device: None,
     };
-    let size = SlabSize { bytes: SLAB_BYTES, chunk_bytes: SLAB_BYTES };
+    let size = SlabShape { bytes: SLAB_BYTES, chunk_bytes: SLAB_BYTES, device: None };
     let making =
         Making { pins: false, threads: Threads::Count(1), pause: Duration::ZERO, tracks: false };
     let (course, mut times) = (Course::default(), StartupTimes::default());

@@ -10,11 +10,11 @@ use crate::plan::Plan;
 use crate::size_class::ClassId;
 use crate::sync::{AtomicPtr, Condvar, Mutex, Ordering};
 
-/// Places for all classes of a plan. The pool's handle and its keeper hold it, and a reference on every
-/// class in it each.
+/// Places for all classes of a plan. The pool and its keeper hold it, and a reference on every class in it
+/// each; one for a single device has those of the pool's that it uses, and no reference.
 #[derive(Debug)]
 pub(crate) struct Roster {
-    /// By `ClassId`; null until the class is there. `Release` when it comes, `Acquire` for whoever uses it.
+    /// By `ClassId`, or by the ranks of one device; null until the class is there. `Release` when it comes, `Acquire` for whoever uses it.
     /// As many as there are numbers: none is out of bounds.
     places: [AtomicPtr<Class>; PLACES],
     /// Classes that shall be.
@@ -57,6 +57,16 @@ impl Roster {
         }
     }
 
+    /// These classes, and no others; the caller keeps them, the roster is never asked to add.
+    pub(crate) fn of_classes(classes: &[ClassRef]) -> Self {
+        let roster = Self::of_places(classes.len());
+        for (place, class) in roster.places.iter().zip(classes) {
+            place.store(class.0.as_ptr(), Ordering::Release);
+        }
+        roster.stage.lock().settled = true;
+        roster
+    }
+
     /// Of so many classes that neither add memory nor spill.
     pub(super) fn of_places(classes: usize) -> Self {
         Self {
@@ -80,9 +90,14 @@ impl Roster {
         NonNull::new(place.load(Ordering::Acquire)).map(ClassRef)
     }
 
-    /// The classes that are there, by rising size.
+    /// The classes that are there, in the order of the plan.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = ClassRef> + '_ {
-        self.places[..self.planned].iter().filter_map(Self::of)
+        self.first(self.planned)
+    }
+
+    /// Those at the first so many places.
+    pub(crate) fn first(&self, places: usize) -> impl DoubleEndedIterator<Item = ClassRef> + '_ {
+        self.places[..places.min(self.planned)].iter().filter_map(Self::of)
     }
 
     /// Some class adds memory, now or once it is there.
@@ -141,6 +156,10 @@ impl Roster {
     pub(crate) fn close(&self) {
         self.stage.lock().closed = true;
         self.tell();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.stage.lock().closed
     }
 
     fn tell(&self) {

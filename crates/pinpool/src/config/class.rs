@@ -51,6 +51,9 @@ pub struct ClassConfig {
     pub idle_after: Option<Duration>,
     /// With [`OnEmpty::Pageable`]: the most pageable buffers at once. Default: `count`.
     pub pageable_max: Option<usize>,
+    /// One of the pool's devices: only its handle ([`Pool::on`](crate::Pool::on)) leases from the class,
+    /// whose slabs lie near it. Default: none, all handles lease from it and it lies near all devices.
+    pub device: Option<u32>,
 }
 
 impl ClassConfig {
@@ -70,6 +73,7 @@ impl ClassConfig {
             grow_at: None,
             idle_after: None,
             pageable_max: None,
+            device: None,
         }
     }
 
@@ -130,6 +134,12 @@ impl ClassConfig {
     /// Sets [`Self::pageable_max`](field@Self::pageable_max), in buffers.
     pub fn pageable_max(mut self, buffers: usize) -> Self {
         self.pageable_max = Some(buffers);
+        self
+    }
+
+    /// Sets [`Self::device`](field@Self::device), by its number.
+    pub fn device(mut self, device: u32) -> Self {
+        self.device = Some(device);
         self
     }
 }

@@ -51,6 +51,7 @@ pub(crate) struct ClassLayer {
     pub(crate) grow_at: Option<u64>,
     pub(crate) idle_after: Option<Duration>,
     pub(crate) pageable_max: Option<u64>,
+    pub(crate) device: Option<u32>,
     /// It says everything about the class: what it leaves out is at its default, not as before.
     pub(crate) whole: bool,
 }
@@ -78,7 +79,7 @@ pub(super) const POOL_KEYS: [&str; 19] = [
     "stage_chunk",
 ];
 /// The keys of `[[class]]`. None ends like another after `_`, which variables would confuse.
-pub(super) const CLASS_KEYS: [&str; 14] = [
+pub(super) const CLASS_KEYS: [&str; 15] = [
     "name",
     "size",
     "frame",
@@ -93,6 +94,7 @@ pub(super) const CLASS_KEYS: [&str; 14] = [
     "grow_at",
     "idle_after",
     "pageable_max",
+    "device",
 ];
 
 impl Layer {
@@ -131,9 +133,7 @@ impl Layer {
         &mut self,
         devices: impl Iterator<Item = Raw<'r>>,
     ) -> Result<(), BadValue> {
-        let number = |raw| value::number(raw, 0, i32::MAX as u64);
-        let devices = devices.map(|raw| Ok(u32::try_from(number(raw)?).unwrap_or(u32::MAX)));
-        let devices = devices.collect::<Result<Vec<_>, _>>()?;
+        let devices = devices.map(device).collect::<Result<Vec<_>, _>>()?;
         if devices.is_empty() {
             return Err(problem("name at least one device"));
         }
@@ -260,6 +260,7 @@ impl ClassLayer {
             grow_at: number(class.grow_at),
             idle_after: class.idle_after,
             pageable_max: number(class.pageable_max),
+            device: class.device,
             whole: true,
         }
     }
@@ -291,6 +292,7 @@ impl ClassLayer {
             "grow_at" => self.grow_at = Some(slots(0)?),
             "idle_after" => self.idle_after = Some(value::duration(raw)?),
             "pageable_max" => self.pageable_max = Some(slots(1)?),
+            "device" => self.device = Some(device(raw)?),
             _ => return Err(unknown(key, &CLASS_KEYS)),
         }
         Ok(())
@@ -313,6 +315,7 @@ impl ClassLayer {
         take(&mut self.grow_at, over.grow_at);
         take(&mut self.idle_after, over.idle_after);
         take(&mut self.pageable_max, over.pageable_max);
+        take(&mut self.device, over.device);
     }
 
     /// Each option, and whether this layer sets it.
@@ -330,6 +333,7 @@ impl ClassLayer {
             ("grow_at", self.grow_at.is_some()),
             ("idle_after", self.idle_after.is_some()),
             ("pageable_max", self.pageable_max.is_some()),
+            ("device", self.device.is_some()),
         ]
         .into_iter()
     }
@@ -350,6 +354,7 @@ impl ClassLayer {
             grow_at: self.grow_at.map(whole),
             idle_after: self.idle_after,
             pageable_max: self.pageable_max.map(whole),
+            device: self.device,
             ..defaults
         }
     }
@@ -359,6 +364,12 @@ fn take<T>(under: &mut Option<T>, over: Option<T>) {
     if over.is_some() {
         *under = over;
     }
+}
+
+/// A device by its number.
+fn device(raw: Raw<'_>) -> Result<u32, BadValue> {
+    let number = value::number(raw, 0, i32::MAX as u64)?;
+    Ok(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 fn at_least_one(bytes: u64) -> Result<u64, BadValue> {

@@ -126,6 +126,13 @@ pub const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// [`DURATION_MAX`] as messages write it: by itself it would be months of 30.44 days.
 pub(crate) const DURATION_MAX_TEXT: &str = "365days";
 
+impl PoolConfig {
+    /// The devices that use the memory: first the one whose context is used.
+    pub fn devices(&self) -> impl Iterator<Item = u32> + '_ {
+        [self.device].into_iter().chain(self.other_devices.iter().copied())
+    }
+}
+
 impl Default for PoolConfig {
     /// The defaults, with no class yet.
     fn default() -> Self {

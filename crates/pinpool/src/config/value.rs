@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, OnPressure, Scrub};
 use super::Threads;
+use super::{BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, OnEmpty, OnPressure, Scrub};
 use crate::frame::FrameSpec;
 use crate::memory::numa::NODES_MAX;
 use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};

@@ -15,6 +15,7 @@ use super::event::EventPool;
 use super::exit;
 use super::probe::probe;
 use crate::memory::mapping::{self, MapOptions};
+use crate::memory::numa::NodeSet;
 use crate::memory::{BackendKind, MemoryCause, MemoryError, MemoryStep, Obtained, PageLock};
 use crate::memory::{PageTier, Pinned, Region, huge};
 use crate::sync::Mutex;
@@ -29,6 +30,8 @@ pub struct CudaPages {
     /// Of all devices, in the driver's order, where it tells.
     pci_addresses: Vec<Option<String>>,
     options: MapOptions,
+    /// Where memory for one device alone lies.
+    near: Vec<(u32, NodeSet)>,
     /// Chunks that are registered although they could not be pinned: the driver did not take them back.
     kept: Mutex<Vec<NonZero<usize>>>,
 }
@@ -75,22 +78,21 @@ impl CudaPages {
             register: info.can_register,
             pci_addresses,
             options: MapOptions::default(),
+            near: Vec::new(),
             kept: Mutex::new(Vec::new()),
         })
     }
 
-    /// The same, mapped in this way; memory that the driver allocates is not.
-    pub(crate) fn mapped(self, options: MapOptions) -> Self {
-        Self { options, ..self }
+    /// The same, mapped in this way, and for one of these devices alone on these nodes; memory that the driver
+    /// allocates is not.
+    pub(crate) fn mapped(self, options: MapOptions, near: Vec<(u32, NodeSet)>) -> Self {
+        Self { options, near, ..self }
     }
 
-    /// Where these devices are on the PCI bus, if the driver tells; or why one cannot be used.
-    pub(crate) fn pci_addresses(&self, devices: &[u32]) -> Result<Vec<String>, String> {
-        let found = devices.iter().map(|device| {
-            let found = self.pci_addresses.get(*device as usize);
-            found.ok_or_else(|| no_such_device(*device, self.pci_addresses.len()))
-        });
-        Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().cloned().collect())
+    /// Where a device is on the PCI bus, if the driver tells; or why it cannot be used.
+    pub(crate) fn pci_address(&self, device: u32) -> Result<Option<String>, String> {
+        let found = self.pci_addresses.get(device as usize).cloned();
+        found.ok_or_else(|| no_such_device(device, self.pci_addresses.len()))
     }
 
     /// The CUDA backend underneath `memory`, if that is what it is.
@@ -138,6 +140,20 @@ impl CudaPages {
                 }
             })
         })
+    }
+
+    /// Memory that the driver allocates, for devices that cannot register any.
+    fn allocate(&self, bytes: usize) -> Result<NonNull<u8>, MemoryError> {
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let start = self.call(MemoryStep::Reserve, bytes, || {
+            // SAFETY: the driver gives new memory.
+            unsafe { result::malloc_host(bytes, flags) }
+        })?;
+        let start = NonNull::new(start.cast::<u8>())
+            .ok_or_else(|| MemoryError::os(MemoryStep::Reserve, bytes, rustix::io::Errno::NOMEM))?;
+        // SAFETY: the memory is `bytes` long and ours (B1 asks for zeroes).
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(start)
     }
 
     /// Whether a chunk of the region is registered although it could not be pinned: it is given back to nobody
@@ -191,16 +207,22 @@ unsafe impl PageLock for CudaPages {
         if self.register {
             return mapping::reserve(bytes, tier, self.options);
         }
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        let start = self.call(MemoryStep::Reserve, bytes, || {
-            // SAFETY: the driver gives new memory.
-            unsafe { result::malloc_host(bytes, flags) }
-        })?;
-        let start = NonNull::new(start.cast::<u8>())
-            .ok_or_else(|| MemoryError::os(MemoryStep::Reserve, bytes, rustix::io::Errno::NOMEM))?;
-        // SAFETY: the memory is `bytes` long and ours (B1 asks for zeroes).
-        unsafe { start.write_bytes(0, bytes) };
-        Ok(start)
+        self.allocate(bytes)
+    }
+
+    fn reserve_near(
+        &self,
+        bytes: usize,
+        tier: PageTier,
+        device: u32,
+    ) -> Result<NonNull<u8>, MemoryError> {
+        let near = self.near.iter().find(|(known, _)| *known == device);
+        match near {
+            Some((_, nodes)) if self.register => {
+                mapping::reserve(bytes, tier, MapOptions { nodes: *nodes, ..self.options })
+            }
+            _ => self.reserve_as(bytes, tier),
+        }
     }
 
     unsafe fn obtained(&self, region: Region, tier: PageTier) -> Obtained {

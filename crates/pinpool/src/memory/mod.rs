@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// Reserves, populates, pins and gives back whole regions of host memory.
 ///
-/// The pool calls, for each slab: `tiers` once; `reserve_as` once; `populate` on parts, from several
+/// The pool calls, for each slab: `tiers` once; `reserve_as` or `reserve_near` once; `populate` on parts, from several
 /// threads at once; `obtained` once; `pin` on chunks, in order; later `unpin` on every pinned chunk, in
 /// reverse; `release` once. A step that fails is followed by the undoing of those before it. Where a kind
 /// of pages cannot be had, the pool releases the region and starts over with the next kind of `tiers`.
@@ -38,8 +38,8 @@ use std::time::Duration;
 ///
 /// An implementation keeps these duties; the pool's memory safety rests on them.
 ///
-/// * **B1** `reserve` and `reserve_as` return memory that is zeroed, readable and writable, aligned to a
-///   page, used by nobody else, and `bytes` long. It stays mapped until `release`, whatever else fails.
+/// * **B1** `reserve`, `reserve_as` and `reserve_near` return memory that is zeroed, readable and writable, aligned
+///   to a page, used by nobody else, and `bytes` long. It stays mapped until `release`, whatever else fails.
 /// * **B2** `populate`, `obtained` and `pin` change no byte that a `reserve`d region holds.
 /// * **B3** A call that fails has no effect: the region is as before it (I10).
 /// * **B4** `Pinned::locked` is true only if every page of the chunk is locked in RAM until `unpin`.
@@ -74,6 +74,22 @@ pub unsafe trait PageLock: Send + Sync + fmt::Debug {
     fn reserve_as(&self, bytes: usize, tier: PageTier) -> Result<NonNull<u8>, MemoryError> {
         let _ = tier;
         self.reserve(bytes)
+    }
+
+    /// As [`Self::reserve_as`], for a class of one device ([`ClassConfig::device`](crate::ClassConfig::device)): the
+    /// region is to lie near it, where that can be. The default takes no notice. A wrapper passes on what it wraps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::reserve_as`].
+    fn reserve_near(
+        &self,
+        bytes: usize,
+        tier: PageTier,
+        device: u32,
+    ) -> Result<NonNull<u8>, MemoryError> {
+        let _ = device;
+        self.reserve_as(bytes, tier)
     }
 
     /// What a region lies on that was reserved for pages of this kind: read back from the system, not what

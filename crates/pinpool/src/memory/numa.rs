@@ -219,4 +219,4 @@ const MPOL_PREFERRED: libc::c_int = 1;
 const MPOL_INTERLEAVE: libc::c_int = 3;
 
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
-mod tests;
+pub(crate) mod tests;

@@ -46,6 +46,8 @@ pub struct ClassPlan {
     pub pageable_max: u32,
     /// How long a grown slab or pageable buffer is unused before it is given back.
     pub idle_after: Duration,
+    /// The only device whose handle leases from it, and near which its slabs lie; `None` for all.
+    pub device: Option<u32>,
 }
 
 /// How a class grows: by whole slabs of one size.
@@ -137,6 +139,16 @@ impl ClassPlan {
         })
     }
 
+    /// The handle of this device leases from it.
+    pub(crate) fn serves(&self, device: u32) -> bool {
+        self.device.is_none_or(|own| own == device)
+    }
+
+    /// Some handle leases from both.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.device.is_none_or(|device| other.serves(device))
+    }
+
     pub(super) fn new(
         class: &ClassConfig,
         config: &PoolConfig,
@@ -144,6 +156,7 @@ impl ClassPlan {
     ) -> Result<Self, ConfigError> {
         let ClassConfig { name, size, align, .. } = class;
         check_name(name)?;
+        check_device(class, config)?;
         let page = page_size();
         if !align.is_power_of_two() || !(ALIGN_MIN..=page).contains(align) {
             let help = format!("use a power of two from {ALIGN_MIN} to {page}");
@@ -196,6 +209,7 @@ impl ClassPlan {
             grow,
             pageable_max,
             idle_after: class.idle_after.unwrap_or(IDLE_AFTER_DEFAULT),
+            device: class.device,
         })
     }
 }
@@ -312,6 +326,18 @@ fn check_name(name: &str) -> Result<(), ConfigError> {
             .help(format!("use 1 to {} letters, digits, '-', '_' or '.'", ClassName::LEN_MAX)));
     }
     Ok(())
+}
+
+fn check_device(class: &ClassConfig, config: &PoolConfig) -> Result<(), ConfigError> {
+    let Some(device) = class.device.filter(|device| !config.devices().any(|own| own == *device))
+    else {
+        return Ok(());
+    };
+    let named: Vec<_> = config.devices().map(|own| own.to_string()).collect();
+    let named = named.join(", ");
+    let problem = format!("device is {device}, but the pool's devices are: {named}");
+    let help = format!("use one of them, add {device} to device in [pool], or remove the key");
+    Err(wrong(class, problem, help))
 }
 
 fn wrong(class: &ClassConfig, problem: impl AsRef<str>, help: impl Into<String>) -> ConfigError {

@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::error::{ConfigError, Error, Origin};
 use crate::memory::{HugePages, LockMode};
-use crate::size_class::CLASSES_MAX;
+use crate::size_class::{CLASSES_MAX, ClassId};
 
 /// What a pool will allocate and pin. Its `Display` is the table that `pinpool plan` prints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,8 @@ use crate::size_class::CLASSES_MAX;
 pub struct Plan {
     /// The configuration it follows.
     pub config: PoolConfig,
-    /// The classes by rising slot size, one slab each at first.
+    /// The classes, one slab each at first: those that the pool's first device uses by rising slot size,
+    /// then those of each other device, in the order of the devices, likewise.
     pub classes: Vec<ClassPlan>,
     /// Bytes of all slabs that are made when the pool opens.
     pub total_bytes: u64,
@@ -36,7 +37,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// No class, bad names, duplicate names or slot sizes, sizes, counts or alignments out of
+    /// No class, or none for a device, bad names, duplicate names or slot sizes, sizes, counts or alignments out of
     /// range, sums past the address space, more bytes than `max_pinned`, growth without room under
     /// it, options that contradict each other or need a Cargo feature that is off.
     pub fn new(mut config: PoolConfig) -> Result<Self, Error> {
@@ -67,8 +68,12 @@ impl Plan {
             .iter()
             .map(|class| ClassPlan::new(class, &config, &mut notes))
             .collect::<Result<Vec<_>, _>>()?;
-        classes.sort_by_key(|class| class.slot_bytes);
+        classes.sort_by_key(|class| {
+            let device = class.device.unwrap_or(config.device);
+            (config.devices().position(|own| own == device), class.slot_bytes)
+        });
         refuse_duplicates(&classes)?;
+        refuse_idle_devices(&config, &classes)?;
         note_vain_spills(&classes, &mut notes);
         let total_bytes = classes
             .iter()
@@ -98,6 +103,14 @@ impl Plan {
         self.config.max_pinned.unwrap_or(self.pinned_bytes)
     }
 
+    /// The classes that the handle of this device leases from, by rising slot size.
+    pub(crate) fn of_device(&self, device: u32) -> Vec<(ClassId, &ClassPlan)> {
+        let numbered = (0..=u8::MAX).map(ClassId).zip(&self.classes);
+        let mut classes: Vec<_> = numbered.filter(|(_, class)| class.serves(device)).collect();
+        classes.sort_by_key(|(_, class)| class.slot_bytes);
+        classes
+    }
+
     /// Bytes that no configured byte uses, over all slabs.
     pub fn waste_bytes(&self) -> u64 {
         self.classes.iter().map(|class| class.waste_bytes as u64).sum()
@@ -106,13 +119,15 @@ impl Plan {
 
 /// A spill that finds no class is no mistake, but no help either.
 fn note_vain_spills(classes: &[ClassPlan], notes: &mut Vec<String>) {
-    for (rank, class) in classes.iter().enumerate().filter(|(_, class)| class.max_spill > 1) {
+    for class in classes.iter().filter(|class| class.max_spill > 1) {
         let most = class.slot_bytes.saturating_mul(class.max_spill as usize);
-        let mut larger = classes[rank + 1..].iter().filter(|larger| larger.slot_bytes <= most);
-        if !larger.any(|larger| larger.scrub == class.scrub) {
+        let larger = class.slot_bytes + 1..=most;
+        let mut fitting = classes.iter().filter(|other| larger.contains(&other.slot_bytes));
+        let near = |other: &ClassPlan| other.device.is_none() || other.device == class.device;
+        if !fitting.any(|other| other.scrub == class.scrub && near(other)) {
             notes.push(format!(
                 "class '{}': max_spill {} has no effect: no larger class of up to {most} bytes scrubs \
-                 as it does",
+                 as it does and is for all its devices",
                 class.name, class.max_spill
             ));
         }
@@ -124,7 +139,7 @@ fn check_numbers(config: &PoolConfig) -> Result<(), ConfigError> {
     let refuse = |key: &str, value: u64, help: String| {
         Err(effective(format!("{key} is {value}")).help(help))
     };
-    let devices = || [config.device].into_iter().chain(config.other_devices.iter().copied());
+    let devices = || config.devices();
     if let Some(wrong) = devices().find(|device| i32::try_from(*device).is_err()) {
         return refuse("device", wrong.into(), format!("use 0 to {}", i32::MAX));
     }
@@ -223,14 +238,43 @@ fn refuse_duplicates(classes: &[ClassPlan]) -> Result<(), ConfigError> {
         return Err(effective(format!("class '{name}' was given twice"))
             .help("give each class its own name"));
     }
-    match classes.windows(2).find(|pair| pair[0].slot_bytes == pair[1].slot_bytes) {
-        None => Ok(()),
-        Some(pair) => Err(effective(format!(
-            "classes '{}' (size {}) and '{}' (size {}) both have slots of {} bytes",
-            pair[0].name, pair[0].size, pair[1].name, pair[1].size, pair[0].slot_bytes
-        ))
-        .help("merge them into one class with the sum of their counts")),
-    }
+    let alike = |(one, other): &(&ClassPlan, &ClassPlan)| {
+        one.slot_bytes == other.slot_bytes && one.meets(other)
+    };
+    let pairs = classes.iter().enumerate();
+    let mut pairs = pairs.flat_map(|(at, one)| classes[at + 1..].iter().map(move |two| (one, two)));
+    let Some((one, two)) = pairs.find(alike) else { return Ok(()) };
+    let whose = |class: &ClassPlan| match class.device {
+        Some(device) => format!("size {}, device {device}", class.size),
+        None => format!("size {}", class.size),
+    };
+    let problem = format!(
+        "classes '{}' ({}) and '{}' ({}) both have slots of {} bytes",
+        one.name,
+        whose(one),
+        two.name,
+        whose(two),
+        one.slot_bytes
+    );
+    let merge = "merge them into one class with the sum of their counts";
+    Err(effective(problem).help(if one.device == two.device {
+        merge.to_owned()
+    } else {
+        format!(
+            "a class without `device` serves all devices, and may have the size of no other: name a \
+             device in both, or {merge}"
+        )
+    }))
+}
+
+/// A device whose handle could lease nothing is a slip.
+fn refuse_idle_devices(config: &PoolConfig, classes: &[ClassPlan]) -> Result<(), ConfigError> {
+    let serves = |device: &u32| classes.iter().any(|class| class.serves(*device));
+    let Some(idle) = config.devices().find(|device| !serves(device)) else { return Ok(()) };
+    let problem = format!("device {idle} of [pool] has no class: each [[class]] names another one");
+    Err(effective(problem).help(format!(
+        "add a [[class]] with device = {idle} or without `device`, or remove {idle} from device in [pool]"
+    )))
 }
 
 fn effective(problem: impl Into<String>) -> ConfigError {

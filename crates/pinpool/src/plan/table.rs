@@ -13,8 +13,7 @@ use crate::memory::limits::{Facts, Memlock, page_size};
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = &self.config;
-        let devices = [config.device].into_iter().chain(config.other_devices.iter().copied());
-        let devices: Vec<_> = devices.map(|device| device.to_string()).collect();
+        let devices: Vec<_> = config.devices().map(|device| device.to_string()).collect();
         writeln!(
             f,
             "backend {}, device {}, lock {}, prefault_threads {}, pin_chunk {} bytes",
@@ -37,13 +36,15 @@ impl fmt::Display for Plan {
         writeln!(f, "keep_free {}, on_pressure {}", config.keep_free, config.on_pressure)?;
         opening(config, f)?;
         let width = self.classes.iter().map(|class| class.name.len()).max().unwrap_or(0).max(5);
-        writeln!(
+        write!(
             f,
             "{:width$} {:>14} {:>14} {:>9} {:>16} {:>12} {:>7}",
             "class", "size", "slot bytes", "slots", "slab bytes", "waste", "align"
         )?;
+        let told = self.classes.iter().any(|class| class.device.is_some());
+        writeln!(f, "{}", if told { format!(" {:>7}", "device") } else { String::new() })?;
         for class in &self.classes {
-            writeln!(
+            write!(
                 f,
                 "{:width$} {:>14} {:>14} {:>9} {:>16} {:>12} {:>7}",
                 class.name,
@@ -54,6 +55,8 @@ impl fmt::Display for Plan {
                 class.waste_bytes,
                 1u64 << class.slot_bytes.trailing_zeros().min(page_size().trailing_zeros()),
             )?;
+            let device = class.device.map_or("all".into(), |device| device.to_string());
+            writeln!(f, "{}", if told { format!(" {device:>7}") } else { String::new() })?;
         }
         for class in &self.classes {
             policies(class, f)?;

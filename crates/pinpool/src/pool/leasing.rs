@@ -195,7 +195,7 @@ impl Pool {
 
     /// A slot of a larger class.
     pub(super) fn spill(&self, class: ClassRef, len: usize) -> Option<Lease> {
-        let others = self.handle.roster.iter();
+        let others = self.handle.classes();
         for other in others.filter(|other| class.get().may_spill_to(other.get())) {
             if let Ok(Some(taken)) = other.try_pinned(false) {
                 class.get().count_spill();

@@ -34,8 +34,8 @@ impl Pool {
     /// **Hold and wait.** Whoever holds a lease and waits for another one can wait for ever: two stages
     /// that hold a slot each, and need one more each, of a class of two. This call takes the slots of one class
     /// in one step (the first in line gathers them, and nobody else does meanwhile) and goes through the classes
-    /// from the smallest to the largest, so that any number of `lease_many` never block each
-    /// other for good. The rule for the rest of a program is: take all leases of a step with one call, and hold
+    /// in the order of the plan, from the smallest to the largest, so that any number of `lease_many` never block
+    /// each other for good, whichever handles they are called on. The rule for the rest of a program is: take all leases of a step with one call, and hold
     /// none when making it; or wait with a timeout and drop what is held when it passes.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Pool {
         let mut leases: Vec<Option<Lease>> = sizes.iter().map(|_| None).collect();
         for share in shares {
             let count = u32::try_from(share.places.len()).unwrap_or(u32::MAX);
-            // What was taken of smaller classes goes back by being dropped.
+            // What was taken of the classes before goes back by being dropped.
             let taken = take(&share, count)?;
             for (place, taken) in share.places.into_iter().zip(taken) {
                 leases[place] = Some(Lease::new(share.class, taken, sizes[place]));
@@ -81,7 +81,7 @@ impl Pool {
         Ok(leases.into_iter().flatten().collect())
     }
 
-    /// What is wanted of each class, from the smallest class to the largest.
+    /// What is wanted of each class, in the order that all handles of the pool take them in.
     fn shares(
         sizes: &[usize],
         find: impl Fn(usize) -> Result<ClassRef, LeaseError>,

@@ -1,5 +1,6 @@
 //! The pool: opened from a plan, it hands out leases and closes when its last handle goes.
 
+mod devices;
 mod lease_future;
 mod leasing;
 mod many;
@@ -23,21 +24,22 @@ use crate::process::Home;
 use crate::reclaim::Stuck;
 use crate::report::{CloseReport, Holder, StartupReport, StuckSlot};
 use crate::shared::Shared;
-use crate::size_class::SizeTable;
 use crate::slab::Course;
 use crate::stats::{ClassStats, PoolStats};
 use crate::tag::Tag;
 
+use devices::Handle;
 pub use lease_future::LeaseFuture;
 pub use opening::{OpenCanceller, OpenProgress, Opening, OpeningFuture};
 
-/// A pool of pinned host memory. Cloning it copies a pointer; the clones are one pool.
+/// A pool of pinned host memory. Cloning it copies a pointer; the clones are one pool, and so are the handles of
+/// its other devices ([`Self::on`]).
 ///
 /// Everything is allocated and pinned when the pool opens, but for what classes with `on_empty = "grow"` or
 /// `"pageable"` add. From then on leasing and returning make no system call, no allocation and take no
 /// lock, unless somebody waits, or a thread finds no free slots but those that another one keeps close
 /// at hand: it takes them back with one system call of some microseconds. The pool closes when its last
-/// clone is dropped, which waits for no lease and no work; leases stay valid, and each class's memory is
+/// handle is dropped, which waits for no lease and no work; leases stay valid, and each class's memory is
 /// unpinned when its last slot comes home.
 ///
 /// A thread that is put aside within the few instructions of a lease or a return holds up a close, the drop
@@ -49,11 +51,10 @@ pub struct Pool {
     handle: Arc<Handle>,
 }
 
-/// What all clones of a pool share.
-struct Handle {
-    /// Beside what every lease reads.
+/// What all handles of a pool share, of whatever device.
+struct Core {
     home: Home,
-    sizes: SizeTable,
+    /// All classes.
     roster: Arc<Roster>,
     shared: Arc<Shared>,
     plan: Arc<Plan>,
@@ -68,6 +69,10 @@ struct Handle {
 }
 
 impl Pool {
+    fn core(&self) -> &Core {
+        &self.handle.core
+    }
+
     /// The tag of a holder's name, for [`Lease::set_tag`](crate::Lease::set_tag). The same name gives the same tag in every
     /// pool. Names are kept for ever: name the stages of a pipeline, not its frames.
     #[allow(clippy::unused_self, reason = "tags belong to pools in a user's mind")]
@@ -81,7 +86,7 @@ impl Pool {
         // One moment for all, so that their order is that of their leases.
         let now = clock::now();
         let mut holders: Vec<_> = self
-            .handle
+            .core()
             .roster
             .iter()
             .flat_map(|class| {
@@ -99,17 +104,17 @@ impl Pool {
     /// The pool does so itself after `idle_after`. The slabs that it opened with always stay. Unpinning takes
     /// milliseconds, in the calling thread.
     pub fn trim(&self) -> u64 {
-        if !self.handle.shared.is_here() {
+        if !self.core().shared.is_here() {
             return 0;
         }
         let now = clock::now();
-        self.handle.roster.iter().map(|class| class.trim(now, true)).sum()
+        self.core().roster.iter().map(|class| class.trim(now, true)).sum()
     }
 
     /// The pool's counts now.
     pub fn stats(&self) -> PoolStats {
-        let classes: Vec<_> = self.handle.roster.iter().map(class_stats).collect();
-        let shared = &self.handle.shared;
+        let classes: Vec<_> = self.core().roster.iter().map(class_stats).collect();
+        let shared = &self.core().shared;
         // Memory is mapped before it is pinned and unmapped after it: more is mapped than is pinned,
         // also while a slab comes or goes.
         let mapped = shared.mapped_bytes();
@@ -126,7 +131,7 @@ impl Pool {
             under_pressure: shared.strain.lasts(),
             pressure_total: shared.strain.episodes(),
             pageable_bytes: self
-                .handle
+                .core()
                 .roster
                 .iter()
                 .map(|class| class.get().pageable_bytes())
@@ -137,17 +142,17 @@ impl Pool {
 
     /// The plan the pool follows.
     pub fn plan(&self) -> &Plan {
-        &self.handle.plan
+        &self.core().plan
     }
 
     /// How the pool came to its memory; while it opens, what is known of it before.
     pub fn startup(&self) -> &StartupReport {
-        self.handle.startup.get().unwrap_or(&self.handle.beginning)
+        self.core().startup.get().unwrap_or(&self.core().beginning)
     }
 
     /// What the memory is.
     pub fn backend(&self) -> BackendKind {
-        self.handle.beginning.backend
+        self.core().beginning.backend
     }
 
     /// True when every slab is locked in RAM: not before all are there.
@@ -157,32 +162,32 @@ impl Pool {
 
     /// True when a GPU can reach the memory.
     pub fn is_device_accessible(&self) -> bool {
-        let roster = &self.handle.roster;
+        let roster = &self.core().roster;
         roster.is_full() && roster.iter().all(|class| class.get().is_device_accessible())
     }
 
     /// The CUDA context that the memory is pinned for, on the cuda backend.
     #[cfg(feature = "cuda")]
     pub fn cuda_context(&self) -> Option<&Arc<cudarc::driver::CudaContext>> {
-        Some(crate::cuda::CudaPages::of(&*self.handle.shared.memory)?.context())
+        Some(crate::cuda::CudaPages::of(&*self.core().shared.memory)?.context())
     }
 
     /// Has the keeper wake a task once a fence is over.
     #[cfg(feature = "cuda")]
     pub(crate) fn wake_after(&self, fence: AnyFence, task: &Waker) {
-        self.handle.shared.wakers.register(fence, task);
-        self.handle.shared.bell.ring();
+        self.core().shared.wakers.register(fence, task);
+        self.core().shared.bell.ring();
     }
 
     /// Nobody awaits this fence any more.
     #[cfg(feature = "cuda")]
     pub(crate) fn forget_wake(&self, fence: &AnyFence) {
-        if self.handle.shared.is_here() {
-            self.handle.shared.wakers.forget(fence);
+        if self.core().shared.is_here() {
+            self.core().shared.wakers.forget(fence);
         }
     }
 
-    /// Closes the pool for all its clones: waiters wake with [`LeaseError::Closed`](crate::LeaseError::Closed), no lease
+    /// Closes the pool for all its handles: waiters wake with [`LeaseError::Closed`](crate::LeaseError::Closed), no lease
     /// succeeds any more, live leases stay valid. Waits up to `timeout` for them and for work in flight,
     /// and for the memory to be given back, then reports what is still out. Nobody waits for quarantined
     /// slots, which never come home. May be called again.
@@ -195,9 +200,9 @@ impl Pool {
     /// Once everything is home the pool's background thread has ended, too, unless a fence or a waker of
     /// the caller's keeps it busy. In a forked child this does nothing: the pool is the parent's.
     pub fn close(&self, timeout: Duration) -> CloseReport {
-        let handle = &*self.handle;
-        if !handle.shared.is_here() {
-            let slabs_left = handle.roster.iter().count();
+        let core = self.core();
+        if !core.shared.is_here() {
+            let slabs_left = core.roster.iter().count();
             let (still_out, in_flight) = (Vec::new(), Vec::new());
             return CloseReport {
                 still_out,
@@ -208,11 +213,11 @@ impl Pool {
                 stuck_bytes: 0,
             };
         }
-        let slabs_left = handle.close(timeout);
+        let slabs_left = core.close(timeout);
         let still_out =
-            handle.roster.iter().map(|class| (class.get().name(), class.get().still_out()));
+            core.roster.iter().map(|class| (class.get().name(), class.get().still_out()));
         let still_out = still_out.filter(|(_, slots)| *slots > 0).collect();
-        let mut in_flight: Vec<_> = handle
+        let mut in_flight: Vec<_> = core
             .roster
             .iter()
             .flat_map(|class| {
@@ -222,19 +227,19 @@ impl Pool {
             .map(|(class, Stuck { slot, age })| StuckSlot { class, slot, age })
             .collect();
         in_flight.sort_by_key(|stuck| std::cmp::Reverse(stuck.age));
-        let lost = handle.roster.iter().map(|class| u64::from(class.get().census().quarantined));
+        let lost = core.roster.iter().map(|class| u64::from(class.get().census().quarantined));
         CloseReport {
             still_out,
             holders: self.holders(),
             in_flight,
             quarantined: lost.sum(),
             slabs_left,
-            stuck_bytes: handle.shared.stuck_bytes(),
+            stuck_bytes: core.shared.stuck_bytes(),
         }
     }
 }
 
-impl Handle {
+impl Core {
     /// Closes every class and waits up to `timeout` for all slabs to be given back. Returns how many
     /// are left.
     fn close(&self, timeout: Duration) -> usize {
@@ -258,7 +263,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for Core {
     fn drop(&mut self) {
         if !self.shared.is_here() {
             // The parent's: its memory is not here, and its locks may be held by threads that are not.
@@ -278,8 +283,9 @@ impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("backend", &self.backend())
-            .field("classes", &self.handle.plan.classes.len())
-            .field("bytes", &self.handle.plan.total_bytes)
+            .field("device", &self.device())
+            .field("classes", &self.core().plan.classes.len())
+            .field("bytes", &self.core().plan.total_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Handle, Pool};
+use super::{Core, Handle, Pool};
 use crate::backend;
 use crate::class::{ClassRef, Making, Roster, Slots, Spread};
 use crate::clock;
@@ -19,8 +19,8 @@ use crate::plan::{ClassPlan, Plan};
 use crate::process::Home;
 use crate::report::{CutClass, SlabReport, StartupReport};
 use crate::shared::{Shared, Terms};
-use crate::size_class::{ClassId, SizeTable};
-use crate::slab::{Course, Slab, SlabFailure, SlabSize, StartupTimes};
+use crate::size_class::ClassId;
+use crate::slab::{Course, Slab, SlabFailure, SlabShape, StartupTimes};
 
 /// A pool whose classes are not there yet, and what makes them.
 pub(super) struct Prepared {
@@ -108,13 +108,11 @@ impl Pool {
         let roster = Arc::new(Roster::new(&plan));
         let started = start(Arc::clone(&roster), Arc::clone(&shared), plan.config.leak_after);
         let keeper = Some(started.map_err(Error::Keeper)?);
-        let sizes: Vec<_> = plan.classes.iter().map(|class| class.slot_bytes).collect();
         let (plan, startup) = (Arc::new(plan), Arc::default());
         // Whoever closes waits for the opener as for a slab.
         shared.slab_opened(0);
-        let handle = Handle {
+        let core = Core {
             home,
-            sizes: SizeTable::new(&sizes),
             roster: Arc::clone(&roster),
             shared: Arc::clone(&shared),
             plan: Arc::clone(&plan),
@@ -123,7 +121,7 @@ impl Pool {
             startup: Arc::clone(&startup),
             keeper,
         };
-        let pool = Self { handle: Arc::new(handle) };
+        let pool = Self { handle: Arc::new(Handle::first(Arc::new(core))) };
         let (usable, first_failure) = (0, None);
         let opener = Opener {
             plan,
@@ -182,10 +180,11 @@ impl Opener {
     }
 
     fn make(&mut self, place: usize, class: &ClassPlan) -> Result<(), Error> {
-        let size = SlabSize { bytes: class.slab_bytes, chunk_bytes: class.chunk_bytes };
+        let ClassPlan { slab_bytes: bytes, chunk_bytes, device, .. } = *class;
+        let shape = SlabShape { bytes, chunk_bytes, device };
         let Making { pins, threads, .. } = self.making;
         let made =
-            Slab::open(size, pins, threads, &self.course, &self.shared, &mut self.report.times);
+            Slab::open(shape, pins, threads, &self.course, &self.shared, &mut self.report.times);
         let (slab, cut) = made.map_err(|failure| {
             let error = explain(failure, class, &self.plan, &self.shared);
             // What failed first is why this fails, too.

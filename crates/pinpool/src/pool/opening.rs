@@ -258,7 +258,7 @@ impl State {
         let pool = inner.as_ref().and_then(|inner| inner.pool.as_ref());
         let ready = match over {
             Some(Ok(())) => self.classes,
-            _ => pool.map_or(0, |pool| pool.handle.roster.ready()),
+            _ => pool.map_or(0, |pool| pool.handle.core.roster.ready()),
         };
         OpenProgress {
             total_bytes: self.total_bytes,

@@ -2,7 +2,7 @@
 //! kind. It pins nothing.
 
 use super::populate::populate;
-use super::{Course, StartupTimes, timed};
+use super::{Course, SlabShape, StartupTimes, timed};
 use crate::config::Threads;
 use crate::foreign::tell;
 use crate::memory::{MemoryCause, MemoryError, MemoryStep, Obtained, PageTier, Region, huge};
@@ -18,21 +18,22 @@ pub(super) struct Backed {
     pub(super) cut: Option<(MemoryError, usize)>,
 }
 
-/// Obtains `bytes` on the best kind of pages that can be had. On failure nothing is left; but on a partial
+/// Obtains a slab's bytes on the best kind of pages that can be had. On failure nothing is left; but on a partial
 /// course what was backed of the least demanding kind, or of the one that a limit had no room for.
 pub(super) fn obtain(
-    bytes: usize,
+    shape: SlabShape,
     threads: Threads,
     course: &Course,
     shared: &Shared,
     times: &mut StartupTimes,
 ) -> Result<Backed, MemoryError> {
+    let bytes = shape.bytes;
     let tiers = shared.memory.tiers(bytes);
     let least = tiers.last().copied().unwrap_or_default();
     let mut failure = None;
     for tier in tiers {
         course.check(MemoryStep::Reserve, bytes)?;
-        match attempt(bytes, tier, tier == least, threads, course, shared, times) {
+        match attempt(shape, tier, tier == least, threads, course, shared, times) {
             Ok(backed) if backed.obtained.pages >= least => return Ok(backed),
             Ok(backed) => {
                 give_back(backed.region, shared);
@@ -49,7 +50,7 @@ pub(super) fn obtain(
 
 /// One kind of pages, all the way; the `last` one may end before its end, and each where there is no room.
 fn attempt(
-    bytes: usize,
+    shape: SlabShape,
     tier: PageTier,
     last: bool,
     threads: Threads,
@@ -58,13 +59,17 @@ fn attempt(
     times: &mut StartupTimes,
 ) -> Result<Backed, MemoryError> {
     let memory = &*shared.memory;
+    let SlabShape { bytes, device, .. } = shape;
     let granule = huge::granule(tier);
     let bytes = bytes.checked_next_multiple_of(granule).ok_or(MemoryError {
         step: MemoryStep::Reserve,
         bytes,
         cause: MemoryCause::Other("the size exceeds the address space"),
     })?;
-    let start = timed(&mut times.reserve, || memory.reserve_as(bytes, tier))?;
+    let start = timed(&mut times.reserve, || match device {
+        None => memory.reserve_as(bytes, tier),
+        Some(device) => memory.reserve_near(bytes, tier, device),
+    })?;
     let region = Region { start, bytes };
     shared.slab_opened(bytes as u64);
     let populated = timed(&mut times.populate, || populate(shared, region, tier, threads, course));

@@ -10,6 +10,7 @@
 mod support;
 
 mod counters;
+mod devices;
 mod exhaustion;
 mod growth;
 mod growth_fails;

@@ -216,6 +216,20 @@ fn the_policies_can_come_from_the_environment() {
     });
 }
 
+/// A variable may give a class to another device, as it may name the pool's devices.
+#[test]
+fn a_class_can_be_given_to_a_device_by_a_variable() {
+    alone("a_class_can_be_given_to_a_device_by_a_variable", || {
+        let variables = [("PINPOOL_DEVICE", "4,5"), ("PINPOOL_CLASS_FRAME_DEVICE", "5")];
+        let plan = with(&variables, || Pool::builder().toml(FILE).plan()).unwrap();
+        assert_eq!(plan.config.devices().collect::<Vec<_>>(), [4, 5]);
+        let classes: Vec<_> =
+            plan.classes.iter().map(|class| (&*class.name, class.device)).collect();
+        assert_eq!(classes, [("cam-0.raw", None), ("frame", Some(5))]);
+        assert_refused("PINPOOL_CLASS_FRAME_DEVICE", "one", &["whole number", "0 to 2147483647"]);
+    });
+}
+
 #[test]
 fn a_wrong_policy_is_refused_by_the_name_of_its_variable() {
     alone("a_wrong_policy_is_refused_by_the_name_of_its_variable", || {

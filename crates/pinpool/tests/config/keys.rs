@@ -89,7 +89,7 @@ fn a_key_at_the_wrong_level_is_refused_with_the_level_it_belongs_to() {
             &[&format!("'{key}' stands outside any table"), "[[class]]"],
         );
     }
-    let first = ["backend", "device", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
+    let first = ["backend", "max_pinned", "lock", "prefault_threads", "pin_chunk"];
     let more = ["pin_pause", "open_timeout", "min_bytes", "huge_pages", "numa"];
     let rest = ["fork", "track_holders", "leak_after", "keep_free", "on_pressure", "debug_checks"];
     for key in first.into_iter().chain(more).chain(rest) {

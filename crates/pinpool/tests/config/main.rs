@@ -7,6 +7,7 @@
     reason = "a failed unwrap is a failed test"
 )]
 
+mod devices;
 mod environment;
 mod growth;
 mod keys;

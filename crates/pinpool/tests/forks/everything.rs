@@ -17,6 +17,8 @@ use super::SIZE;
 pub(crate) struct Everything {
     pool: Option<Pool>,
     closing: Option<Pool>,
+    /// The first pool's handle of another device.
+    other: Option<Pool>,
     lease: Option<Lease>,
     shared: Option<SharedLease>,
     flights: Vec<InFlight>,
@@ -52,6 +54,7 @@ impl Everything {
             flights: (0..3).map(|_| flight()).collect(),
             pool: Some(pool.clone()),
             closing: Some(closing.clone()),
+            other: Some(pool.on(1).unwrap()),
             lease: Some(lease),
             shared: Some(shared),
             landing: Some(landing),
@@ -71,7 +74,7 @@ impl Everything {
         drop((self.future.take(), self.landing.take(), self.shared.take(), self.only.take()));
         self.flights.clear();
         drop(self.lease.take());
-        drop((self.pool.take(), self.closing.take()));
+        drop((self.pool.take(), self.closing.take(), self.other.take()));
     }
 }
 
@@ -85,13 +88,14 @@ impl Drop for Everything {
 pub(crate) fn uses(all: &mut Everything, inherits: bool) -> i32 {
     let start = Instant::now();
     let (Some(pool), Some(closing)) = (all.pool.take(), all.closing.take()) else { return 100 };
-    let refusals = leasing(&pool).or_else(|| leasing(&closing));
+    let Some(other) = all.other.take() else { return 101 };
+    let refusals = leasing(&pool).or_else(|| leasing(&closing)).or_else(|| leasing(&other));
     if let Some(step) = refusals {
         return step;
     }
-    let asked = asking(&pool).or_else(|| asking(&closing));
+    let asked = asking(&pool).or_else(|| asking(&closing)).or_else(|| asking(&other));
     let held = asked.or_else(|| holding(all, pool.tag("child"), inherits)).or_else(|| flying(all));
-    drop((pool, closing));
+    drop((pool, closing, other));
     match held {
         Some(step) => step,
         None if start.elapsed() > LONG / 30 => 99,
@@ -125,6 +129,11 @@ fn leasing(pool: &Pool) -> Option<i32> {
         pool.lease_of::<u32>(64).map(drop),
         pool.lease_timeout_of::<u32>(64, LONG).map(drop),
     ];
+    for device in [0, 1, 2] {
+        if !matches!(pool.on(device), Err(Error::Lease(LeaseError::Forked))) {
+            return Some(19);
+        }
+    }
     let refused = answers.iter().position(|answer| *answer != Err(LeaseError::Forked));
     refused.and_then(|at| i32::try_from(at + 1).ok())
 }

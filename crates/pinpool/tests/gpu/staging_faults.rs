@@ -252,7 +252,7 @@ const CALLS: &[&str] = &[
     "cuStreamCreate",
     "cuStreamWaitEvent",
     "cuStreamSynchronize",
-    "cuPointerGetAttribute",
+    "cuPointerGetAttributes",
     "cuCtxSetCurrent",
     "cuCtxGetCurrent",
 ];

@@ -1,9 +1,11 @@
 //! One pool and two devices: portable memory, each stream with its own device's events.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pinpool::cudarc::driver::{CudaContext, CudaStream, sys};
-use pinpool::{BackendChoice, Error, Pool};
+use pinpool::placement::{node_of, nodes_with_memory};
+use pinpool::{BackendChoice, ClassConfig, Error, OnEmpty, Pool};
 use pinpool_testkit::stamp;
 
 use crate::Check;
@@ -18,6 +20,7 @@ pub(crate) const ALL: &[Check] = &[
     check("a_pool_of_one_device_wakes_no_other", a_pool_of_one_device_wakes_no_other),
     check("memory_of_another_device_is_refused", memory_of_another_device_is_refused),
     check("a_pool_may_name_all_devices_that_use_it", a_pool_may_name_all_devices_that_use_it),
+    check("each_device_has_classes_of_its_own", each_device_has_classes_of_its_own),
 ];
 
 pub(crate) const ON_SOFTWARE: &[Check] =
@@ -50,6 +53,79 @@ fn a_pool_may_name_all_devices_that_use_it() {
         panic!("device 99 does not exist")
     };
     assert!(reason.contains("device 99 does not exist"), "{reason}");
+}
+
+/// Frames of one size on both devices, each uploaded by its own; slabs lie near their device, as far as the
+/// system tells.
+fn each_device_has_classes_of_its_own() {
+    const BYTES: usize = 1 << 20;
+    let class = |name, device| ClassConfig::new(name, BYTES, 2).device(device);
+    let grows = class("frame-1", 1).on_empty(OnEmpty::Grow).grow_by(2).grow_max(2);
+    let pool = Pool::builder()
+        .env(false)
+        .backend(BackendChoice::Cuda)
+        .devices(0, [1])
+        .max_pinned(64 << 20)
+        .class_config(class("frame-0", 0))
+        .class_config(grows)
+        .class("shared", 4096, 2)
+        .open()
+        .expect("both devices are there");
+    let streams = [stream(&pool), other_device()];
+    for (device, stream) in (0..).zip(&streams) {
+        let handle = pool.on(device).expect("it serves both");
+        // With more than it opened with, device 1's class uploads of a grown slab as well.
+        let count = if device == 1 { 4 } else { 2 };
+        let mut targets: Vec<_> = (0..count).map(|_| device_memory(stream, BYTES)).collect();
+        for round in 1..=20_u8 {
+            let copies: Vec<_> = (0..)
+                .zip(&mut targets)
+                .map(|(at, target)| {
+                    let mut lease = handle.lease_timeout(BYTES, HANG).expect("a slot in time");
+                    assert_eq!(lease.class_name(), format!("frame-{device}").as_str());
+                    assert!(lease.device_ptr().is_some());
+                    lease.as_mut_slice().fill(round + at);
+                    lease.upload(stream, target).expect("queued")
+                })
+                .collect();
+            for copy in copies {
+                drop(copy.wait().expect("copied"));
+            }
+            for (at, target) in (0..).zip(&targets) {
+                assert_filled(stream, target, round + at);
+            }
+        }
+        let more = pool.stats().class("frame-1").map(|class| class.grown);
+        assert_eq!(more, Some(if device == 1 { 2 } else { 0 }));
+        drop(handle.lease_timeout(4096, HANG).expect("of the shared class"));
+    }
+    assert_near(&pool);
+    all_home(&pool);
+    assert!(pool.on(1).expect("it serves both").close(HANG).is_complete());
+    no_harm_done();
+}
+
+/// Each slab of a device's class lies on the node that the system says is near that device.
+fn assert_near(pool: &Pool) {
+    let sys = Path::new("/sys");
+    let nodes = nodes_with_memory(sys);
+    let report = pool.startup();
+    println!("{:?}, {:?}, nodes {nodes:?}", report.slabs, report.notes);
+    if nodes.len() < 2 || !report.notes.is_empty() {
+        println!("not run: one node, or memory cannot be placed here");
+        return;
+    }
+    let devices = pinpool::cuda::probe().expect("a driver").devices;
+    for (device, info) in devices.iter().enumerate().take(2) {
+        let wanted = info.pci_address.as_ref().and_then(|address| node_of(address, sys));
+        let name = format!("frame-{device}");
+        let own = report.slabs.iter().find(|one| one.class == name.as_str());
+        let found = own.expect("it is reported").node;
+        println!("device {device} is near node {wanted:?}, its slab on {found:?}");
+        if let (Some(wanted), Some(found)) = (wanted, found) {
+            assert_eq!(found, wanted, "device {device}");
+        }
+    }
 }
 
 fn other_device() -> Arc<CudaStream> {

@@ -4,6 +4,7 @@ mod copy;
 mod frames;
 mod in_flight;
 mod lease;
+mod staged;
 mod startup;
 mod waiting;
 
@@ -24,6 +25,7 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         Scenario::InFlight(arguments) => in_flight::run(arguments),
         Scenario::Waiting(arguments) => waiting::run(arguments),
         Scenario::Startup(arguments) => startup::run(arguments),
+        Scenario::Staged(arguments) => staged::run(arguments),
         Scenario::StartupNeighbour => startup::neighbour(),
     }
 }

@@ -7,7 +7,7 @@ use std::io::Write;
 use super::*;
 
 /// A folder `/sys` with these nodes and these PCI devices on nodes.
-fn topology(nodes: &str, devices: &[(&str, &str)]) -> tempfile::TempDir {
+pub(crate) fn topology(nodes: &str, devices: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("devices/system/node");
     std::fs::create_dir_all(&folder).unwrap();
