@@ -12,6 +12,7 @@ use super::job::{Device, Host, Job, Kept};
 use super::open::Stager;
 use super::staged::{StagedCopy, bytes_of, refused};
 use super::tally::Tally;
+use crate::class::ClassRef;
 use crate::cuda::DeviceMemory;
 use crate::cuda::lane::{Mark, order_behind};
 use crate::cuda::straight::{self, HostKind};
@@ -42,19 +43,13 @@ impl Stager {
         if bytes == 0 {
             return Ok(StagedCopy::over(0));
         }
-        let small = bytes <= STRAIGHT_MAX;
         let kind = straight::kind_of(source);
         let (address, recorded) = target.device_ptr_mut(stream);
-        if small || kind == HostKind::Pinned {
+        if bytes <= self.straight.up || kind == HostKind::Pinned {
             let lasts = (kind != HostKind::Pageable).then_some(self.class);
             // SAFETY: checked above: the target is long enough and of the stream's context, and gives its
             // memory back behind what the stream has queued.
-            unsafe { straight::upload(source, stream, address, lasts) }
-                .map_err(|error| refused(error, bytes as u64))?;
-            return Ok(match lasts {
-                Some(_) => StagedCopy::over(bytes as u64),
-                None => StagedCopy::of_stream(stream, bytes as u64, self.pool()),
-            });
+            return unsafe { self.straight_up(source, stream, address, lasts) };
         }
         let host = Host::from_bytes(source.as_ptr().cast());
         // SAFETY: I18, below this waits until the source has been read; the target as above, and the
@@ -143,7 +138,7 @@ impl Stager {
         }
         let target = &mut target[..count];
         let (address, recorded) = source.device_ptr(stream);
-        if bytes <= STRAIGHT_MAX || straight::kind_of(target) == HostKind::Pinned {
+        if bytes <= self.straight.down || straight::kind_of(target) == HostKind::Pinned {
             // SAFETY: checked above, as for uploads; it waits.
             return unsafe { straight::download(address, stream, target) }
                 .map_err(|error| refused(error, bytes as u64));
@@ -181,6 +176,34 @@ impl Stager {
         let ended = job.tally.wait_over();
         drop(recorded);
         ended
+    }
+
+    /// The driver reads such memory within its call, also while the stream is busy.
+    pub(super) fn goes_at_once<T: Pod>(&self, source: &[T]) -> bool {
+        let most = self.straight.up.min(AT_ONCE_MAX);
+        size_of_val(source) <= most && straight::kind_of(source) == HostKind::Pageable
+    }
+
+    /// A copy by the driver's own call; if the driver reads the source later, this waits for the end.
+    ///
+    /// # Safety
+    ///
+    /// As [`straight::upload`].
+    pub(super) unsafe fn straight_up<T: Pod>(
+        &self,
+        source: &[T],
+        stream: &Arc<CudaStream>,
+        address: u64,
+        lasts: Option<ClassRef>,
+    ) -> Result<StagedCopy, StageError> {
+        let bytes = size_of_val(source) as u64;
+        // SAFETY: the caller's word.
+        unsafe { straight::upload(source, stream, address, lasts) }
+            .map_err(|error| refused(error, bytes))?;
+        Ok(match lasts {
+            Some(_) => StagedCopy::over(bytes),
+            None => StagedCopy::of_stream(stream, bytes, self.pool()),
+        })
     }
 
     /// Whether a copy of so many bytes can be begun.
@@ -236,5 +259,6 @@ impl Stager {
     }
 }
 
-/// Up to this size the driver's own copy takes no longer, on the H200 host.
-const STRAIGHT_MAX: usize = 64 << 10;
+/// The driver copies pageable memory into a buffer of its own within such a call, and waits for no device (its
+/// manual, "API synchronization behavior"); more than this could fill that buffer.
+const AT_ONCE_MAX: usize = 64 << 10;

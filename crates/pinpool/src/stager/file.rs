@@ -1,12 +1,13 @@
 //! Parts of files, read at any place by several threads: what lies in the page cache is copied from there,
-//! the rest is read past it where that is possible.
+//! and what does not is read past it, where that is possible.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::{Errno, ReadWriteFlags};
-use rustix::io::{pread, preadv2};
+use rustix::io::{Errno, pread};
+
+use crate::memory::limits::page_size;
 
 /// A file from some place on.
 #[derive(Debug)]
@@ -32,8 +33,10 @@ impl FilePart {
     /// `UnexpectedEof` where the file ends before, and what the system says.
     pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         let offset = self.offset.checked_add(at).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let mut got = self.read_cached(offset, buffer);
-        got += self.read_direct(offset + got as u64, &mut buffer[got..]);
+        let mut got = 0;
+        if self.direct.is_some() && !is_cached(self.file, offset, buffer.len()) {
+            got = self.read_direct(offset, buffer);
+        }
         while got < buffer.len() {
             match pread(self.file, &mut buffer[got..], offset + got as u64) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -43,21 +46,6 @@ impl FilePart {
             }
         }
         Ok(())
-    }
-
-    /// Bytes that lie in the page cache, without waiting for a disk.
-    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> usize {
-        let mut got = 0;
-        while got < buffer.len() {
-            let rest = &mut [io::IoSliceMut::new(&mut buffer[got..])];
-            match preadv2(self.file, rest, offset + got as u64, ReadWriteFlags::NOWAIT) {
-                Ok(more) if more > 0 => got += more,
-                Err(Errno::INTR) => {}
-                // The end, nothing there, or a file system that does not tell.
-                _ => break,
-            }
-        }
-        got
     }
 
     /// Bytes read past the page cache: whole blocks, where offset and address allow it.
@@ -81,6 +69,21 @@ impl FilePart {
         got
     }
 }
+
+/// Whether most of a part lies in the page cache, or nobody can tell. The question changes nothing there; an attempt
+/// to read what is cached would make the kernel read ahead what is not, into a cache that is then passed by.
+fn is_cached(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> bool {
+    // `struct cachestat_range` and `struct cachestat`, whose first field counts pages that are there.
+    let (range, mut counts) = ([offset, bytes as u64], [0_u64; 5]);
+    let (file, nothing) = (file.as_raw_fd(), 0);
+    // SAFETY: the kernel reads two numbers and writes five.
+    let asked =
+        unsafe { libc::syscall(CACHESTAT, file, range.as_ptr(), counts.as_mut_ptr(), nothing) };
+    asked != 0 || counts[0].saturating_mul(page_size() as u64) > bytes as u64 / 2
+}
+
+/// Linux 6.5 and later; the number is that of all architectures.
+const CACHESTAT: libc::c_long = 451;
 
 /// No disk asks for more.
 const BLOCK: usize = 4096;

@@ -12,6 +12,7 @@ use cudarc::driver::CudaContext;
 use super::board::Work;
 use super::error::StageCause;
 use super::file::FilePart;
+use super::past_cache;
 use super::tally::Tally;
 use crate::cuda::lane::{Lane, LaneId, Mark};
 use crate::foreign::caught;
@@ -167,10 +168,15 @@ impl Job {
         let offset = piece * self.piece_bytes;
         match &self.host {
             Host::From(Lent(start)) => {
-                let start = start.wrapping_add(offset);
-                // SAFETY: I18, the source has these bytes, and nobody writes them.
-                let part = unsafe { std::slice::from_raw_parts(start, buffer.len()) };
-                buffer.copy_from_slice(part);
+                let (start, target) = (start.wrapping_add(offset), buffer.as_mut_ptr());
+                let copy = if self.bytes <= CACHED_MAX {
+                    past_cache::copy
+                } else {
+                    std::ptr::copy_nonoverlapping
+                };
+                // SAFETY: I18, the source has these bytes, nobody writes them, and the slot is no part of
+                // them: its owner has it exclusively.
+                unsafe { copy(start, target, buffer.len()) };
                 Ok(())
             }
             Host::FromFile(file) => ended(file.read(offset as u64, buffer)),
@@ -192,7 +198,7 @@ impl Job {
                 let start = start.wrapping_add(piece * self.piece_bytes);
                 // SAFETY: I18, the target has room for them, no other piece writes there, and a slot is
                 // no part of it: whoever lent it holds it by `&mut`.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+                unsafe { past_cache::copy(bytes.as_ptr(), start, bytes.len()) };
                 Ok(())
             }
             Host::ToWriter(writer) => {
@@ -221,6 +227,10 @@ impl Work for Job {
         self.start.is_reached()
     }
 }
+
+/// Sources up to this size often lie in the cache. Of these, pieces written past the cache go 1.3 to 1.7 times as
+/// fast (1 to 16 MiB, H200 host), of larger ones 0.7 times; targets of downloads 1.3 times at 1 GiB.
+const CACHED_MAX: usize = 32 << 20;
 
 fn ended(read: io::Result<()>) -> Result<(), StageCause> {
     read.map_err(|error| match error.kind() {

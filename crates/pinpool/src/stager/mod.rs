@@ -17,6 +17,8 @@ mod models;
 #[cfg(feature = "cuda")]
 mod owned;
 #[cfg(feature = "cuda")]
+mod past_cache;
+#[cfg(feature = "cuda")]
 mod scope;
 #[cfg(feature = "cuda")]
 mod staged;

@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
 
 use super::error::{StageCause, StageError};
-use super::job::{Host, Job, Kept};
+use super::job::{Host, Kept};
 use super::open::Stager;
 use super::staged::{StageFence, StageProgress, StagedCopy, bytes_of};
 use crate::cuda::DeviceMemory;
@@ -78,12 +78,18 @@ impl Stager {
                 check_context(target.stream(), stream)
             })?;
             if bytes == 0 {
-                return Ok(None);
+                return Ok(StagedCopy::over(0));
             }
             let (address, _recorded) = target.device_ptr_mut(stream);
+            if self.goes_at_once(source) {
+                // SAFETY: checked above: the target is long enough and of the stream's context, and gives
+                // its memory back behind what the stream has queued.
+                return unsafe { self.straight_up(source, stream, address, None) };
+            }
             let host = Host::from_bytes(source.as_ptr().cast());
             // SAFETY: I18, both are kept until the copy is over, and nobody reaches them before.
-            unsafe { self.put(host, bytes, address, stream, Some(kept)) }.map(Some)
+            let job = unsafe { self.put(host, bytes, address, stream, Some(kept)) };
+            job.map(StagedCopy::of_crew)
         })
     }
 
@@ -111,12 +117,13 @@ impl Stager {
                 check_context(source.stream(), stream)
             })?;
             if bytes == 0 {
-                return Ok(None);
+                return Ok(StagedCopy::over(0));
             }
             let (address, _recorded) = source.device_ptr(stream);
             let host = Host::to_bytes(target.as_mut_ptr().cast());
             // SAFETY: as for uploads.
-            unsafe { self.put(host, bytes, address, stream, Some(kept)) }.map(Some)
+            let job = unsafe { self.put(host, bytes, address, stream, Some(kept)) };
+            job.map(StagedCopy::of_crew)
         })
     }
 }
@@ -124,18 +131,17 @@ impl Stager {
 /// Gives the crew a copy between two things that lie where they stay.
 fn put_owned<A: Send + 'static, B: Send + 'static>(
     parts: (A, B),
-    put: impl FnOnce(&mut (A, B), Kept) -> Result<Option<Arc<Job>>, StageError>,
+    put: impl FnOnce(&mut (A, B), Kept) -> Result<StagedCopy, StageError>,
 ) -> Result<OwnedCopy<A, B>, OwnedError<A, B>> {
     let parts: Arc<Parts<A, B>> = Arc::new(Mutex::new(Some(parts)));
     let mut places = parts.lock();
     let kept: Kept = Arc::<Parts<A, B>>::clone(&parts);
     let put = match &mut *places {
         Some(places) => put(places, kept),
-        None => Ok(None),
+        None => Ok(StagedCopy::over(0)),
     };
     let copy = match put {
-        Ok(Some(job)) => StagedCopy::of_crew(job),
-        Ok(None) => StagedCopy::over(0),
+        Ok(copy) => copy,
         Err(error) => return Err(OwnedError { parts: places.take(), error }),
     };
     drop(places);

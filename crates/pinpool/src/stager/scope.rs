@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -82,7 +83,31 @@ impl<'scope> StageScope<'scope, '_> {
             check_context(target.stream(), stream)
         })?;
         let (address, _recorded) = target.device_ptr_mut(stream);
+        if self.stager.goes_at_once(source) {
+            // SAFETY: checked above: the target is long enough and of the stream's context, and gives its
+            // memory back behind what the stream has queued.
+            return unsafe { self.stager.straight_up(source, stream, address, None) };
+        }
         self.put(Host::from_bytes(source.as_ptr().cast()), bytes, address, stream)
+    }
+
+    /// Fills all of `target` from a file, from `offset` bytes on, as [`Stager::upload_file`], and returns at once. Both
+    /// stay borrowed until the scope ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stager::upload_file`].
+    pub fn upload_file<T: Pod, D: DevicePtrMut<T> + DeviceMemory>(
+        &'scope self,
+        file: &'scope impl AsFd,
+        offset: u64,
+        stream: &Arc<CudaStream>,
+        target: &'scope mut D,
+    ) -> Result<StagedCopy, StageError> {
+        let bytes = bytes_of::<T>(target.len());
+        self.stager.check(bytes, || check_context(target.stream(), stream))?;
+        let (address, _recorded) = target.device_ptr_mut(stream);
+        self.put(Host::from_file(file.as_fd(), offset), bytes, address, stream)
     }
 
     /// Copies all elements of `source` to the start of `target`, as [`Stager::download`], and returns at once. Both stay

@@ -36,11 +36,14 @@ pub(crate) const ALL: &[Check] = &[
 
 const SLOW: &[(&str, &str)] = &[("FAKECUDA_COPY_DELAY_US", "500")];
 pub(crate) const CHUNK: usize = 64 << 10;
+/// Less than a piece, so that most copies are staged.
+pub(crate) const SMALL: usize = 4096;
 
 /// A pool for a crew of so many, and that crew.
 pub(crate) fn crew(threads: usize) -> (Pool, Stager) {
     let pool = pool(CHUNK, 2 * threads);
-    let stager = Stager::builder(&pool).threads(threads).chunk_bytes(CHUNK).build();
+    let stager =
+        Stager::builder(&pool).threads(threads).chunk_bytes(CHUNK).straight_bytes(SMALL).build();
     (pool, stager.expect("a stager"))
 }
 
@@ -387,7 +390,9 @@ fn a_scope_waits_for_its_copies() {
 
 fn a_stager_bounds_what_it_holds() {
     let pool = pool(CHUNK, 7);
-    let build = |threads| Stager::builder(&pool).threads(threads).chunk_bytes(CHUNK).build();
+    let build = |threads| {
+        Stager::builder(&pool).threads(threads).chunk_bytes(CHUNK).straight_bytes(SMALL).build()
+    };
     let Err(Error::StagerBuffers { needed: 8, error: LeaseError::TooMany { .. }, .. }) = build(4)
     else {
         panic!("the class has 7 slots")
@@ -419,7 +424,8 @@ fn a_stager_bounds_what_it_holds() {
     // Without a device there is nothing to copy to.
     let host = Pool::builder().env(false).backend(BackendChoice::Host).lock(LockMode::Try);
     let host = host.class("c", CHUNK, 2).open().expect("a host pool");
-    let refused = Stager::builder(&host).threads(1).chunk_bytes(CHUNK).build();
+    let refused =
+        Stager::builder(&host).threads(1).chunk_bytes(CHUNK).straight_bytes(SMALL).build();
     assert!(matches!(refused, Err(Error::NotDeviceAccessible { .. })));
 }
 

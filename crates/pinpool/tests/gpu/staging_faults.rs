@@ -7,7 +7,7 @@ use pinpool::cudarc::driver::{CudaSlice, CudaStream};
 use pinpool::{Error, Fence, Pool, StageCause, StageError, Stager};
 use pinpool_testkit::fork::in_fork;
 
-use crate::staging::{CHUNK, crew, end};
+use crate::staging::{CHUNK, SMALL, crew, end};
 use crate::support::*;
 use crate::{Check, check, check_with};
 
@@ -284,7 +284,8 @@ fn every_call_fails() {
     for call in CALLS {
         for nth in 1..=24 {
             let pool = spare_pool();
-            let stager = Stager::builder(&pool).threads(2).chunk_bytes(CHUNK).build();
+            let stager =
+                Stager::builder(&pool).threads(2).chunk_bytes(CHUNK).straight_bytes(SMALL).build();
             let stager = stager.expect("a stager");
             let stream = stream(&pool);
             let mut device = device_memory(&stream, 5 * CHUNK + 3);
@@ -317,7 +318,8 @@ fn the_device_is_lost() {
     let driver = driver();
     for round in 0..20_usize {
         let pool = spare_pool();
-        let stager = Stager::builder(&pool).threads(2).chunk_bytes(CHUNK).build();
+        let stager =
+            Stager::builder(&pool).threads(2).chunk_bytes(CHUNK).straight_bytes(SMALL).build();
         let stager = stager.expect("a stager");
         let stream = stream(&pool);
         let source = vec![1; 30 * CHUNK];

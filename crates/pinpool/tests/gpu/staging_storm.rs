@@ -7,7 +7,7 @@ use pinpool::cudarc::driver::{CudaSlice, CudaStream};
 use pinpool::{Pool, StageCause, Stager};
 
 use crate::Check;
-use crate::staging::{CHUNK, end};
+use crate::staging::{CHUNK, SMALL, end};
 use crate::support::*;
 
 pub(crate) const ALL: &[Check] =
@@ -19,7 +19,12 @@ const BYTES: usize = 12 * CHUNK;
 fn a_storm_of_staged_copies() {
     let each = rounds(2500, 2500);
     let pool = pool(CHUNK, 6);
-    let stager = Stager::builder(&pool).threads(3).chunk_bytes(CHUNK).build().expect("a stager");
+    let stager = Stager::builder(&pool)
+        .threads(3)
+        .chunk_bytes(CHUNK)
+        .straight_bytes(SMALL)
+        .build()
+        .expect("a stager");
     let (mut copies, mut cancelled) = (0, 0);
     std::thread::scope(|threads| {
         let callers: Vec<_> = (0..CALLERS)
