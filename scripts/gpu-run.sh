@@ -82,7 +82,8 @@ touch_memory() {
 # The tests count only if some ran: where they find no device they say so and do not pass.
 gpu_tests() {
     local report=$out/gpu-tests.txt
-    within 240 "$here/gpu" --nocapture 2>&1 | tee "$report"
+    # Each test has contexts of its own, and a device takes only so many.
+    within 240 "$here/gpu" --nocapture --test-threads "$(($(nproc) < 16 ? $(nproc) : 16))" 2>&1 | tee "$report"
     if [[ $backend == host ]]; then return; fi
     if grep -F 'not run: no CUDA device' "$report" >/dev/null ||
         ! grep -E '^test result: ok\. [1-9][0-9]* passed' "$report" >/dev/null; then
