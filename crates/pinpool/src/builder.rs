@@ -166,7 +166,7 @@ impl PoolBuilder {
     }
 
     /// Threads of a [`Stager`](crate::Stager) over the pool, 1 to [`STAGE_THREADS_MAX`](crate::STAGE_THREADS_MAX).
-    /// Default: half of the processors, at most 8.
+    /// Default: three quarters of the processors, at most 12.
     pub fn stage_threads(mut self, threads: usize) -> Self {
         self.layer.stage_threads = Some(Threads::Count(threads));
         self

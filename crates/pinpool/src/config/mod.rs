@@ -61,7 +61,7 @@ pub struct PoolConfig {
     /// Canaries between the slots, poison in free ones and guard pages around slabs. Needs the
     /// Cargo feature `debug-checks`. Default: no.
     pub debug_checks: bool,
-    /// Threads of a `Stager` over the pool. Default: half of the processors, at most 8.
+    /// Threads of a `Stager` over the pool. Default: three quarters of the processors, at most 12.
     pub stage_threads: Threads,
     /// The most bytes that a `Stager` copies in one piece, which a slot of the pool must hold. Default:
     /// [`STAGE_CHUNK_DEFAULT`].
