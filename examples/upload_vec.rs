@@ -27,8 +27,8 @@ struct Args {
 
 /// What the stager copies in one piece unless it is told otherwise (`stage_chunk`).
 const PIECE: usize = 4 << 20;
-/// Two for each thread, of which there are at most 8 unless it is told otherwise (`stage_threads`).
-const SLOTS: usize = 16;
+/// Two for each thread, of which there are at most 12 unless it is told otherwise (`stage_threads`).
+const SLOTS: usize = 24;
 /// Of so many the best time counts: a first copy also pays for what comes into being with it.
 const ROUNDS: usize = 3;
 
