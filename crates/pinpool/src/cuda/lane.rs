@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 
 use super::context::{Bound, Unrestricted, failed, note_failure};
 use super::event::Event;
@@ -38,6 +38,7 @@ unsafe impl Sync for LaneId {}
 impl Lane {
     /// Makes a stream that waits for no other by itself.
     pub(crate) fn open(context: &Arc<CudaContext>) -> Result<Self, Error> {
+        let Some(_inside) = exit::enter() else { return Err(failed("cuStreamCreate", GOING)) };
         let _current = Bound::to(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(|error| failed("cuStreamCreate", error))?;
@@ -62,6 +63,7 @@ impl Lane {
         lease: Lease,
         target: u64,
     ) -> Result<InFlight, TransferError> {
+        let Some(_inside) = exit::enter() else { return Err(going("cuMemcpyHtoDAsync", lease)) };
         let place = (&self.context, self.stream);
         let queued = queue(&lease, place, false, "cuMemcpyHtoDAsync", |stream| {
             // SAFETY: the slot is pinned and moves into the copy (I3); the caller's word for the target.
@@ -80,6 +82,7 @@ impl Lane {
         lease: Lease,
         source: u64,
     ) -> Result<InFlight, TransferError> {
+        let Some(_inside) = exit::enter() else { return Err(going("cuMemcpyDtoHAsync", lease)) };
         let place = (&self.context, self.stream);
         let queued = queue(&lease, place, true, "cuMemcpyDtoHAsync", |stream| {
             // SAFETY: the slot is ours, as long as its length, and moves into the copy (I2, I3).
@@ -91,6 +94,22 @@ impl Lane {
         in_flight(queued, lease)
     }
 }
+
+/// Waits for a copy. Once the process exits nobody knows how it ends, and nobody needs its slot.
+pub(crate) fn land(copy: InFlight) -> Result<Lease, Error> {
+    let Some(_inside) = exit::enter() else {
+        std::mem::forget(copy);
+        return Err(failed("cuEventSynchronize", GOING));
+    };
+    copy.wait()
+}
+
+fn going(call: &'static str, lease: Lease) -> TransferError {
+    TransferError { lease: Some(lease), error: failed(call, GOING) }
+}
+
+/// What a driver says once the process exits.
+const GOING: DriverError = DriverError(sys::CUresult::CUDA_ERROR_DEINITIALIZED);
 
 impl Drop for Lane {
     fn drop(&mut self) {

@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::board::{Board, Take};
 use super::error::StageCause;
 use super::job::Job;
-use crate::cuda::lane::{Lane, ask_at_any_time};
+use crate::cuda::lane::{Lane, ask_at_any_time, land};
 use crate::error::Error;
 use crate::foreign::{caught, tell};
 use crate::in_flight::InFlight;
@@ -141,7 +141,7 @@ impl Hand {
     /// Waits for the oldest piece on its way, and hands on what came from the device.
     fn land(&mut self) {
         let Some(Flight { job, piece, buffer }) = self.flights.pop_front() else { return };
-        let buffer = match buffer.wait() {
+        let buffer = match land(buffer) {
             Ok(buffer) => buffer,
             Err(error) => {
                 job.tally.fail(Some(StageCause::Failed(error)));

@@ -15,7 +15,6 @@ use crate::lease::Lease;
 use crate::memory::numa::processors_of;
 use crate::pool::Pool;
 use crate::process::Home;
-use crate::sync::Mutex;
 
 /// Copies between memory that nobody pinned and a device, through a pool.
 ///
@@ -56,7 +55,7 @@ pub struct Stager {
     pub(super) straight: Straight,
     threads: usize,
     chunk_bytes: usize,
-    crew: Mutex<Vec<JoinHandle<()>>>,
+    crew: Vec<JoinHandle<()>>,
 }
 
 /// How a stager is to be: from [`Stager::builder`].
@@ -118,12 +117,14 @@ impl Stager {
 
     /// Ends the crew and waits for it: copies that it was given are done first, and its slots are back in the pool
     /// afterwards.
-    pub fn close(self) {
-        self.board.close();
+    ///
+    /// A copy whose stream stands still is waited for; [`StagedCopy::cancel`](crate::StagedCopy::cancel) ends it.
+    pub fn close(mut self) {
         if !self.home.is_here() {
             return;
         }
-        for thread in std::mem::take(&mut *self.crew.lock()) {
+        self.board.close();
+        for thread in std::mem::take(&mut self.crew) {
             let _ = thread.join();
         }
     }
@@ -189,7 +190,6 @@ impl StagerBuilder {
                 }
             }
         }
-        let crew = Mutex::new(crew);
         Ok(Stager { board, pool, home, class, straight, threads, chunk_bytes, crew })
     }
 }
@@ -218,6 +218,9 @@ impl Drop for Stager {
     fn drop(&mut self) {
         if self.home.is_here() {
             self.board.close();
+        } else {
+            // The parent's threads: their numbers may be those of others by now.
+            std::mem::forget(std::mem::take(&mut self.crew));
         }
     }
 }

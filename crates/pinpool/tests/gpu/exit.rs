@@ -17,6 +17,8 @@ use crate::{Check, check_with};
 const STRICT: (&str, &str) = ("FAKECUDA_EXIT", "strict");
 /// The keeper is inside a call most of the time.
 const SLOW: (&str, &str) = ("FAKECUDA_FAIL", "cuEventQuery:1+:sleep=20");
+/// Copies go on for longer than the process.
+const LATE: (&str, &str) = ("FAKECUDA_COPY_DELAY_US", "1000");
 /// The driver allocates the memory.
 const UNREGISTERED: (&str, &str) = ("FAKECUDA_REGISTER", "unsupported");
 
@@ -25,6 +27,7 @@ pub(crate) const ALL: &[Check] = &[
     check_with("an_exit_handler_from_before_drops_the_pools", &[STRICT], handler_from_before),
     check_with("an_exit_handler_from_behind_drops_the_pools", &[STRICT], handler_from_behind),
     check_with("another_thread_exits", &[STRICT], another_thread_exits),
+    check_with("main_returns_while_a_crew_copies", &[STRICT, LATE], main_returns_beside_a_crew),
 ];
 
 pub(crate) const ON_SOFTWARE: &[Check] = &[
@@ -44,6 +47,10 @@ pub(crate) const ON_SOFTWARE: &[Check] = &[
 
 fn main_returns() {
     ends_well("return");
+}
+
+fn main_returns_beside_a_crew() {
+    ends_well("a crew");
 }
 
 fn handler_from_before() {
@@ -91,6 +98,9 @@ pub(crate) const SCENE: &str = "GPU_TESTS_EXIT_SCENE";
 pub(crate) fn play(scene: &OsStr) -> ExitCode {
     tracing::subscriber::set_global_default(Loud).expect("the only one");
     let scene = scene.to_str().expect("a name");
+    if scene == "a crew" {
+        return begin_to_stage();
+    }
     if scene == "handler from before" {
         at_exit(drop_everything);
     }
@@ -108,6 +118,22 @@ pub(crate) fn play(scene: &OsStr) -> ExitCode {
         }
         other => panic!("there is no scene {other}"),
     }
+    ExitCode::SUCCESS
+}
+
+/// The crew has work for much longer, and buffers in flight at any time.
+fn begin_to_stage() -> ExitCode {
+    let (pool, stager) = crate::staging::crew(3);
+    let stream = stream(&pool);
+    let copies: Vec<_> = (0..4)
+        .map(|_| {
+            let device = device_memory(&stream, 500 * crate::staging::CHUNK);
+            stager.upload_owned(vec![1_u8; device.len()], &stream, device).expect("begun")
+        })
+        .collect();
+    until("they are under way", || copies.iter().all(|copy| copy.progress().done > 0));
+    // cudarc's slices call the driver when they are dropped: these never are.
+    std::mem::forget((copies, stream, stager, pool));
     ExitCode::SUCCESS
 }
 
