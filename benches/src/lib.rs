@@ -22,6 +22,7 @@ mod pytorch;
 pub mod report;
 pub mod rig;
 pub mod rivals;
+pub mod section;
 pub mod sink;
 pub mod staged;
 pub mod stamp;
