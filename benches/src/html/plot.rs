@@ -41,10 +41,8 @@ pub(super) fn figure(plot: &Plot) -> Result<String, BenchError> {
 fn legend_of(names: &[&str]) -> String {
     let item = |(at, name): (usize, &&str)| {
         let colour = colours::hex(colours::series(at));
-        format!(
-            "<li><i data-colour=\"{colour}\" style=\"background:{colour}\"></i>{}</li>",
-            escaped(name)
-        )
+        let class = if at < colours::COUNT { "" } else { " class=\"ring\"" };
+        format!("<li><i{class} data-colour=\"{colour}\"></i>{}</li>", escaped(name))
     };
     let items: String = names.iter().enumerate().map(item).collect();
     if items.is_empty() { items } else { format!("<ul class=\"legend\">{items}</ul>") }
@@ -57,10 +55,10 @@ fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Result<String, B
     canvas::svg(title, LINES_HEIGHT, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin_top(8)
-            .margin_right(26)
+            .margin_right(30)
             .margin_bottom(2)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
+            .x_label_area_size(48)
+            .y_label_area_size(70)
             .build_cartesian_2d(over_x, over_y)
             .map_err(drawing)?;
         chart
@@ -80,9 +78,13 @@ fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Result<String, B
                 px.is_finite() && py.is_finite() && (!x.log || px > 0.0) && (!y.log || py > 0.0)
             };
             let points: Vec<(f64, f64)> = series.points.iter().copied().filter(drawn).collect();
-            let dots = points.iter().map(|&point| Circle::new(point, 3, colour.filled()));
+            // Past the colours that there are, rings on thin lines.
+            let (dot, width) =
+                if at < colours::COUNT { (colour.filled(), 2) } else { (colour.into(), 1) };
+            let dots = points.iter().map(|&point| Circle::new(point, 3, dot));
             chart.draw_series(dots).map_err(drawing)?;
-            chart.draw_series(LineSeries::new(points, colour.stroke_width(2))).map_err(drawing)?;
+            let line = LineSeries::new(points, colour.stroke_width(width));
+            chart.draw_series(line).map_err(drawing)?;
         }
         Ok(())
     })
@@ -95,8 +97,8 @@ fn bars(title: &str, bars: &[Bar]) -> Result<String, BenchError> {
     let height = rows_height(bars.len());
     canvas::svg(title, height, |area| {
         for (bar, top) in bars.iter().zip(tops()) {
-            write(area, &bar.name, (0, top + 8), HPos::Left, INK.0)?;
-            let middle = top + 25;
+            write(area, &bar.name, (0, top + 9), HPos::Left, INK.0)?;
+            let middle = top + 27;
             fill(area, [(0, middle - 7), (BARS_WIDTH, middle + 7)], colours::SOFT.0)?;
             let end = across(&scale, bar.value);
             fill(area, [(0, middle - 7), (end.max(1), middle + 7)], colours::series(0))?;
@@ -140,11 +142,11 @@ fn timeline(title: &str, lanes: &[Lane], labels: &[&str]) -> Result<String, Benc
             write(area, &short(tick), (x, bottom + 12), anchor, MUTED.0)?;
         }
         for (lane, top) in lanes.iter().zip(tops()) {
-            write(area, &lane.name, (0, top + 8), HPos::Left, INK.0)?;
+            write(area, &lane.name, (0, top + 9), HPos::Left, INK.0)?;
             for span in &lane.spans {
                 let at = labels.iter().position(|label| **label == span.label).unwrap_or(0);
                 let [start, end] = [span.start, span.end].map(|at| place(&scale, at, RIGHT - 24));
-                let corners = [(start, top + 18), (end.max(start + 1), top + 34)];
+                let corners = [(start, top + 20), (end.max(start + 1), top + 36)];
                 fill(area, corners, colours::series(at))?;
             }
         }
@@ -187,6 +189,6 @@ fn rows_height(rows: usize) -> u32 {
 }
 
 const LINES_HEIGHT: u32 = 320;
-const ROW_HEIGHT: i32 = 40;
+const ROW_HEIGHT: i32 = 44;
 /// The rest of the width is for numbers.
-const BARS_WIDTH: i32 = RIGHT - 72;
+const BARS_WIDTH: i32 = RIGHT - 80;
