@@ -6,7 +6,9 @@
 //! table that is printed. The command line tool and the Criterion targets run this same code;
 //! [`page`] turns committed results into the performance page.
 
+pub mod alloc;
 pub mod churn;
+mod clock;
 pub mod copy;
 pub mod cuda_rig;
 pub mod error;
@@ -17,6 +19,7 @@ pub mod lease;
 pub mod machine;
 pub mod output;
 pub mod page;
+mod pin_room;
 mod procfs;
 mod pytorch;
 pub mod report;

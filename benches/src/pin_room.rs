@@ -1,0 +1,105 @@
+//! The most memory that a scenario may have pinned at a time, and what sets that.
+
+use crate::startup::{Ground, lockable};
+use crate::{BenchError, machine, text};
+
+/// How much may be pinned at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct PinRoom {
+    bytes: u64,
+    reason: &'static str,
+}
+
+impl PinRoom {
+    /// `max_pinned`, or less where half of the available memory or the limit of locked memory is
+    /// less.
+    ///
+    /// # Errors
+    /// [`BenchError::Input`] where the option leaves less than a page; the kernel's reason where
+    /// it does not tell what is locked.
+    pub(crate) fn find(ground: &Ground, max_pinned: Option<u64>) -> Result<Self, BenchError> {
+        check(max_pinned)?;
+        let half = machine::available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
+        let limits = [
+            (max_pinned.unwrap_or(u64::MAX), OPTION),
+            (half, "half of the available memory"),
+            (lockable(ground)?.unwrap_or(u64::MAX), "RLIMIT_MEMLOCK"),
+        ];
+        let least = limits.into_iter().min_by_key(|(bytes, _)| *bytes);
+        let (bytes, reason) = least.unwrap_or((u64::MAX, OPTION));
+        Ok(Self { bytes, reason })
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Those of the sizes of which `buffers` fit at a time, sorted, each once. The notes say what was
+    /// left out.
+    pub(crate) fn fit(
+        &self,
+        mut sizes: Vec<usize>,
+        buffers: u64,
+        notes: &mut Vec<String>,
+    ) -> Vec<usize> {
+        sizes.sort_unstable();
+        sizes.dedup();
+        let fits = |size: &usize| (*size as u64).saturating_mul(buffers) <= self.bytes;
+        let left_out: Vec<String> =
+            sizes.iter().filter(|size| !fits(size)).map(|&size| text::bytes(size as u64)).collect();
+        if !left_out.is_empty() {
+            notes.push(format!(
+                "{} left out: {buffers} buffers are pinned at a time, and {} is {}",
+                left_out.join(", "),
+                self.reason,
+                text::bytes(self.bytes),
+            ));
+        }
+        sizes.retain(fits);
+        sizes
+    }
+}
+
+/// Refuses an option that leaves room for nothing.
+///
+/// # Errors
+/// [`BenchError::Input`] naming the option.
+pub(crate) fn check(max_pinned: Option<u64>) -> Result<(), BenchError> {
+    match max_pinned {
+        Some(bytes) if bytes < PAGE_BYTES => Err(BenchError::Input(format!(
+            "{OPTION} {bytes}: at least {PAGE_BYTES} bytes, which are a page"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+const OPTION: &str = "--max-pinned";
+const PAGE_BYTES: u64 = 4096;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_binds_and_what_does_not_fit_is_said() {
+        let room = PinRoom::find(&Ground::Host, Some(8192)).unwrap();
+        assert!(room.bytes() <= 8192);
+        let room = PinRoom { bytes: 8192, reason: OPTION };
+        let mut notes = Vec::new();
+        assert_eq!(room.fit(vec![4096, 1024, 4096], 2, &mut notes), [1024, 4096]);
+        assert_eq!(notes, [""; 0]);
+        assert_eq!(room.fit(vec![4096, 8192, 1 << 20], 2, &mut notes), [4096]);
+        let wanted =
+            "8 KiB, 1 MiB left out: 2 buffers are pinned at a time, and --max-pinned is 8 KiB";
+        assert_eq!(notes, [wanted]);
+    }
+
+    #[test]
+    fn less_than_a_page_is_refused() {
+        let error = PinRoom::find(&Ground::Host, Some(4095)).unwrap_err();
+        assert!(error.is_input() && error.to_string().contains("--max-pinned 4095"), "{error}");
+        assert!(check(None).is_ok() && check(Some(4096)).is_ok());
+    }
+}
