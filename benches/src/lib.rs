@@ -16,6 +16,7 @@ pub mod frames;
 pub mod header;
 pub mod in_flight;
 pub mod lease;
+pub mod link;
 pub mod machine;
 pub mod output;
 pub mod page;

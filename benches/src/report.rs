@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
+use crate::copy::report::Kinds;
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
 use crate::lease::report::{LEASE_SCENARIO, LeaseReport};
 use crate::machine::Machine;
 use crate::staged::report::{STAGED_SCENARIO, StagedReport};
 use crate::startup::report::{STARTUP, StartupReport};
+use crate::tables;
 use crate::text;
 use crate::waiting::report::{WAITING_SCENARIO, WaitingReport};
 
@@ -114,6 +116,12 @@ pub struct CopyReport {
     pub rows: Vec<CopyRow>,
     /// Bandwidth against raw pinned memory, for each size and direction.
     pub ratios: Vec<CopyRatio>,
+    /// Whether every part ran in a small size, whose figures mean little.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub quick: bool,
+    /// All kinds of host memory and the link; results of before they were compared have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<Kinds>,
 }
 
 /// The bandwidth of one kind of memory.
@@ -181,7 +189,8 @@ impl Report {
     /// Whether every part ran in a small size, whose figures mean little.
     pub fn is_quick(&self) -> bool {
         match self {
-            Self::Frames(_) | Self::Copy(_) => false,
+            Self::Frames(_) => false,
+            Self::Copy(report) => report.quick,
             Self::InFlight(report) => report.header.quick,
             Self::Waiting(report) => report.header.quick,
             Self::Lease(report) => report.header.quick,
@@ -354,14 +363,22 @@ impl CopyReport {
         let (header, rows) = self.cells();
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         let (ratio_header, ratio_rows) = self.ratio_cells();
+        let quick = if self.quick { tables::QUICK } else { "" };
+        let kinds = self.kinds.as_ref().map_or_else(String::new, Kinds::to_text);
         format!(
-            "{}\n\n{}\n{}\n{}\n",
+            "{}\n{quick}\n{}\n{}\n{}\n{kinds}",
             self.machine.summary(),
             text::table(&header, &rows),
             text::table(&ratio_header, &ratio_rows),
             self.method,
         )
     }
+}
+
+/// For fields that only say something where they are true.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Pretty, so that a committed result shows a readable difference.

@@ -270,6 +270,8 @@ pub(super) mod tests {
             sizes: vec![4096, 6_220_800],
             rows: vec![row("lease", 4096, 0.5), row("lease", 6_220_800, 51.0)],
             ratios: vec![ratio(4096, 0.91), ratio(6_220_800, 0.995)],
+            quick: false,
+            kinds: None,
         }
     }
 
