@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use crate::header::Header;
-use crate::section::{Plot, Section, SectionTable};
 use crate::text;
 
 /// A table's title, header and rows.
@@ -56,30 +55,4 @@ pub(crate) fn to_markdown(report: &dyn Tabled) -> String {
         let _ = write!(body, "\n{title}:\n\n{}", text::markdown_table(&header, &rows));
     }
     body
-}
-
-/// The result as a section of a page: its tables without those that are empty, and `plots`.
-pub(crate) fn to_section(
-    id: &'static str,
-    title: &str,
-    report: &impl Tabled,
-    plots: Vec<Plot>,
-) -> Section {
-    let header = report.header();
-    if let Some(reason) = &header.not_run {
-        return Section::not_run(id, title, reason, &header.method);
-    }
-    let tables = report.tables().into_iter().filter(|(_, _, rows)| !rows.is_empty());
-    let notes = report.notes().iter().map(|note| format!("\nNote: {note}"));
-    Section {
-        id,
-        title: title.to_owned(),
-        conclusion: report.conclusion(),
-        method: std::iter::once(header.method.clone()).chain(notes).collect(),
-        tables: tables
-            .map(|(caption, header, rows)| SectionTable::new(caption, header, rows))
-            .collect(),
-        plots,
-        not_run: None,
-    }
 }

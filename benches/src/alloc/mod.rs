@@ -5,12 +5,11 @@ pub mod report;
 mod sides;
 mod text;
 
-use crate::BenchError;
 use crate::header::Header;
 use crate::pin_room::{self, PinRoom};
 use crate::startup::Ground;
 use crate::timing::{self, Progress, Range, rounded};
-use crate::{clock, text::bytes as named};
+use crate::{BenchError, clock};
 use report::{ALLOC_SCENARIO, AllocRatio, AllocReport, AllocRow};
 pub use sides::{Bench, Side, Took};
 
@@ -143,7 +142,6 @@ fn ratio(sides: &[Side], times: &[Vec<Took>], bytes: usize) -> AllocRatio {
     let (lease, malloc) = (of(Side::Lease), of(Side::Malloc));
     let pinned = of(Side::HostAlloc).or_else(|| of(Side::Mlock));
     AllocRatio {
-        size: named(bytes as u64),
         bytes: bytes as u64,
         pinned_over_malloc: over(pinned.as_ref(), malloc.as_ref()),
         pinned_over_lease: over(pinned.as_ref(), lease.as_ref()),

@@ -31,8 +31,6 @@ pub struct AllocReport {
 /// `mlock` where there is no device; `None` where a way was not measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AllocRatio {
-    /// The size for people.
-    pub size: String,
     /// The size in bytes.
     pub bytes: u64,
     /// Pinned memory over `malloc` and a write to each page.

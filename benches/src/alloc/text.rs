@@ -1,8 +1,8 @@
 //! The result of the scenario `alloc` for people and as a section of a page.
 
-use super::report::{ALLOC_SCENARIO, AllocReport, AllocRow};
+use super::report::{ALLOC_SCENARIO, AllocReport};
 use crate::header::Header;
-use crate::section::{Axis, Plot, Section, Series};
+use crate::section::{Axis, Plot, Section};
 use crate::tables::{self, Table, Tabled};
 use crate::text;
 use crate::timing::Range;
@@ -15,32 +15,11 @@ impl AllocReport {
 
     /// The result as a section of a page.
     pub fn section(&self) -> Section {
-        let series = self.ways().into_iter().map(|way| Series {
-            name: way.to_owned(),
-            points: self.of(way).map(|row| (row.bytes as f64, row.us.median)).collect(),
-        });
-        let plot = Plot::Lines {
-            title: "Getting a buffer and giving it back".to_owned(),
-            x: Axis::log("bytes"),
-            y: Axis::log("microseconds"),
-            series: series.collect(),
-        };
-        tables::to_section(ALLOC_SCENARIO, "What a buffer costs", self, vec![plot])
-    }
-
-    /// The names of all ways, in the order of the rows.
-    fn ways(&self) -> Vec<&str> {
-        let mut ways: Vec<&str> = Vec::new();
-        for row in &self.rows {
-            if !ways.contains(&row.way.as_str()) {
-                ways.push(&row.way);
-            }
-        }
-        ways
-    }
-
-    fn of<'a>(&'a self, way: &'a str) -> impl Iterator<Item = &'a AllocRow> {
-        self.rows.iter().filter(move |row| row.way == way)
+        let points =
+            self.rows.iter().map(|row| (row.way.as_str(), row.bytes as f64, row.us.median));
+        let (x, y) = (Axis::log("bytes"), Axis::log("microseconds"));
+        let plot = Plot::lines("Getting a buffer and giving it back", x, y, points);
+        Section::of(ALLOC_SCENARIO, "What a buffer costs", self, &(), vec![plot])
     }
 
     fn ratio_table(&self) -> Table {
@@ -49,7 +28,7 @@ impl AllocReport {
             let values =
                 [ratio.pinned_over_malloc, ratio.pinned_over_lease, ratio.malloc_over_lease];
             let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), text::ratio));
-            std::iter::once(ratio.size.clone()).chain(cells).collect()
+            std::iter::once(text::bytes(ratio.bytes)).chain(cells).collect()
         });
         ("Ratios", header, rows.collect())
     }
@@ -106,12 +85,12 @@ impl Tabled for AllocReport {
         if pinned_cost.is_empty() {
             return format!(
                 "For {} malloc and a touch cost {malloc}; nothing was pinned.",
-                largest.size
+                text::bytes(largest.bytes)
             );
         }
         format!(
             "For {} {pinned} costs {}; malloc and a touch cost {malloc}.",
-            largest.size,
+            text::bytes(largest.bytes),
             pinned_cost.join(" and "),
         )
     }
@@ -124,7 +103,7 @@ fn time(us: f64) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::report::AllocRatio;
+    use super::super::report::{AllocRatio, AllocRow};
     use super::*;
     use crate::header::tests::header;
 
@@ -145,7 +124,6 @@ pub(crate) mod tests {
             clock_ns: 20.0,
             max_pinned_bytes: 1 << 30,
             ratios: vec![AllocRatio {
-                size: "1 MiB".to_owned(),
                 bytes: 1 << 20,
                 pinned_over_malloc,
                 pinned_over_lease: pinned_over_malloc.map(|ratio| ratio * 1000.0),

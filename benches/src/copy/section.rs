@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::METHOD_KINDS;
 use super::report::{KindRow, Kinds, Link};
 use crate::report::{COPY, CopyReport, DIRECTIONS};
-use crate::section::{Axis, Bar, Plot, Section, SectionTable, Series};
+use crate::section::{Axis, Bar, Plot, Section, SectionTable};
 use crate::tables::Table;
 use crate::text;
 
@@ -151,33 +151,19 @@ impl Kinds {
     fn plots(&self) -> Vec<Plot> {
         let mut plots = Vec::new();
         for (direction, title) in DIRECTIONS.into_iter().zip(["Uploads", "Downloads"]) {
-            plots.push(Plot::Lines {
-                title: format!("{title} by kind of host memory"),
-                x: Axis::log("bytes"),
-                y: Axis::linear("GB/s"),
-                series: self.series(direction, |row| row.gb_per_s),
-            });
-            plots.push(Plot::Lines {
-                title: format!("{title}: the time of one copy"),
-                x: Axis::log("bytes"),
-                y: Axis::log("microseconds"),
-                series: self.series(direction, |row| row.us.median),
-            });
+            let points = |y: fn(&KindRow) -> f64| {
+                self.of(direction).map(move |row| (row.kind.as_str(), row.bytes as f64, y(row)))
+            };
+            let bytes = || Axis::log("bytes");
+            let name = format!("{title} by kind of host memory");
+            let rates = points(|row| row.gb_per_s);
+            plots.push(Plot::lines(&name, bytes(), Axis::linear("GB/s"), rates));
+            let name = format!("{title}: the time of one copy");
+            let times = points(|row| row.us.median);
+            plots.push(Plot::lines(&name, bytes(), Axis::log("microseconds"), times));
         }
         plots.extend(self.link.iter().map(Link::plot));
         plots
-    }
-
-    fn series(&self, direction: &str, y: fn(&KindRow) -> f64) -> Vec<Series> {
-        let mut series: Vec<Series> = Vec::new();
-        for row in self.of(direction) {
-            let point = (row.bytes as f64, y(row));
-            match series.iter_mut().find(|series| series.name == row.kind) {
-                Some(series) => series.points.push(point),
-                None => series.push(Series { name: row.kind.clone(), points: vec![point] }),
-            }
-        }
-        series
     }
 }
 
