@@ -8,6 +8,7 @@
 //! shows them, and [`compare`] sets two of them side by side.
 
 pub mod alloc;
+pub mod break_even;
 pub mod churn;
 mod clock;
 pub mod compare;
@@ -15,6 +16,7 @@ pub mod copy;
 pub mod cuda_rig;
 pub mod error;
 pub mod frames;
+pub mod gigabyte;
 pub mod header;
 pub mod html;
 pub mod in_flight;

@@ -30,6 +30,48 @@ impl PinRoom {
         Ok(Self { bytes, reason })
     }
 
+    /// The most that a scenario may use that locks nothing.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(crate) fn unlocked(max_pinned: Option<u64>) -> Result<Self, BenchError> {
+        check(max_pinned)?;
+        let half = machine::available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
+        let room = match max_pinned {
+            Some(bytes) if bytes < half => Self { bytes, reason: OPTION },
+            _ => Self { bytes: half, reason: "half of the available memory" },
+        };
+        Ok(room)
+    }
+
+    /// `wanted`, or as much of it as there is room for, in whole megabytes. The notes say so.
+    ///
+    /// # Errors
+    /// [`BenchError::Input`] where not even one megabyte fits.
+    pub(crate) fn cut(
+        &self,
+        wanted: usize,
+        buffers: u64,
+        notes: &mut Vec<String>,
+    ) -> Result<usize, BenchError> {
+        let most = usize::try_from(self.bytes / buffers).unwrap_or(usize::MAX);
+        if wanted <= most {
+            return Ok(wanted);
+        }
+        let cut = most / MEGABYTE * MEGABYTE;
+        let (reason, room) = (self.reason, text::bytes(self.bytes));
+        if cut == 0 {
+            let text = format!("{reason}, {room}, has no room for {buffers} buffers of a megabyte");
+            return Err(BenchError::Input(text));
+        }
+        notes.push(format!(
+            "{} instead of {}: {reason} is {room}",
+            text::bytes(cut as u64),
+            text::bytes(wanted as u64),
+        ));
+        Ok(cut)
+    }
+
     /// The bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -76,6 +118,7 @@ pub(crate) fn check(max_pinned: Option<u64>) -> Result<(), BenchError> {
 
 const OPTION: &str = "--max-pinned";
 const PAGE_BYTES: u64 = 4096;
+const MEGABYTE: usize = 1_000_000;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
@@ -94,6 +137,18 @@ mod tests {
         let wanted =
             "8 KiB, 1 MiB left out: 2 buffers are pinned at a time, and --max-pinned is 8 KiB";
         assert_eq!(notes, [wanted]);
+    }
+
+    #[test]
+    fn a_size_is_cut_to_what_there_is_room_for() {
+        let room = PinRoom { bytes: 5_500_000, reason: OPTION };
+        let mut notes = Vec::new();
+        assert_eq!(room.cut(2_000_000, 2, &mut notes).unwrap(), 2_000_000);
+        assert_eq!(notes, [""; 0]);
+        assert_eq!(room.cut(1_000_000_000, 2, &mut notes).unwrap(), 2_000_000);
+        assert_eq!(notes, ["2.0 MB instead of 1.0 GB: --max-pinned is 5.5 MB"]);
+        let error = room.cut(1_000_000_000, 6, &mut notes).unwrap_err();
+        assert!(error.is_input() && error.to_string().contains("--max-pinned"), "{error}");
     }
 
     #[test]

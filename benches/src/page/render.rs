@@ -127,6 +127,9 @@ fn figures(committed: &Committed) -> String {
         Report::Lease(report) => tabled(report.as_ref()),
         Report::Startup(report) => tabled(report.as_ref()),
         Report::Staged(report) => tabled(report.as_ref()),
+        Report::Alloc(report) => tabled(report.as_ref()),
+        Report::BreakEven(report) => tabled(report.as_ref()),
+        Report::Gigabyte(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.
@@ -231,6 +234,7 @@ pub(super) mod tests {
                 lease_over_malloc_per_frame: 1.5,
                 lease_over_fixed_ring: 1.001,
             },
+            rates: Vec::new(),
         }
     }
 
