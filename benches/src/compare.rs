@@ -354,6 +354,8 @@ const DIRECTIONS: &[(&str, &[&str], &[&str])] = &[
         ],
     ),
     ("staged", &["small_over_plain"], &["*"]),
+    ("alloc", &[], &["pinned_over_lease", "malloc_over_lease"]),
+    ("break-even", &["reuses_leased"], &[]),
 ];
 
 #[cfg(test)]

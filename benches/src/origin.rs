@@ -56,6 +56,9 @@ impl Report {
             Self::Lease(report) => Origin::from(&report.header),
             Self::Startup(report) => Origin::from(&report.header),
             Self::Staged(report) => Origin::from(&report.header),
+            Self::Alloc(report) => Origin::from(&report.header),
+            Self::BreakEven(report) => Origin::from(&report.header),
+            Self::Gigabyte(report) => Origin::from(&report.header),
         }
     }
 
@@ -69,6 +72,9 @@ impl Report {
             Self::Lease(report) => report.section(),
             Self::Startup(report) => report.section(),
             Self::Staged(report) => report.section(),
+            Self::Alloc(report) => report.section(),
+            Self::BreakEven(report) => report.section(),
+            Self::Gigabyte(report) => report.section(),
         }
     }
 
@@ -85,6 +91,9 @@ impl Report {
             Self::Lease(report) => report.to_json(),
             Self::Startup(report) => report.to_json(),
             Self::Staged(report) => report.to_json(),
+            Self::Alloc(report) => report.to_json(),
+            Self::BreakEven(report) => report.to_json(),
+            Self::Gigabyte(report) => report.to_json(),
         }
     }
 
@@ -98,6 +107,9 @@ impl Report {
             Self::Lease(report) => report.to_text(),
             Self::Startup(report) => report.to_text(),
             Self::Staged(report) => report.to_text(),
+            Self::Alloc(report) => report.to_text(),
+            Self::BreakEven(report) => report.to_text(),
+            Self::Gigabyte(report) => report.to_text(),
         }
     }
 }
