@@ -109,6 +109,8 @@ pub(crate) struct AllArgs {
     /// Run every scenario in its largest size
     #[arg(long, conflicts_with = "quick")]
     pub(crate) full: bool,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
     /// Write the results as JSON into this folder, one file for each scenario
     #[arg(long, value_name = "DIR")]
     pub(crate) json: Option<PathBuf>,
@@ -278,6 +280,8 @@ pub(crate) struct StartupArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
@@ -292,6 +296,8 @@ pub(crate) struct StagedArgs {
     /// Compare with the figures of PyTorch that scripts/pytorch/staged.py wrote to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

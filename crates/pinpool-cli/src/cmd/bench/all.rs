@@ -59,11 +59,14 @@ struct Entry {
     quick: &'static [&'static str],
     /// What makes it as large as it gets.
     full: &'static [&'static str],
+    /// Whether it pins so much that `--max-pinned` matters to it.
+    is_bounded: bool,
 }
 
 /// How large all of them are to be.
 struct Size {
     arguments: fn(&Entry) -> &'static [&'static str],
+    max_pinned: Option<u64>,
     /// What one of them may take.
     limit: Duration,
 }
@@ -76,7 +79,18 @@ impl Size {
                 (false, true) => (|entry| entry.full, FULL_LIMIT_S),
                 (false, false) => (|_| &[], LIMIT_S),
             };
-        Self { arguments: of, limit: Duration::from_secs(seconds) }
+        let limit = Duration::from_secs(seconds);
+        Self { arguments: of, max_pinned: arguments.pinned.max_pinned, limit }
+    }
+
+    /// What a scenario is told.
+    fn arguments(&self, entry: &Entry) -> Vec<String> {
+        let mut words: Vec<String> =
+            (self.arguments)(entry).iter().map(|&word| word.to_owned()).collect();
+        if let Some(bytes) = self.max_pinned.filter(|_| entry.is_bounded) {
+            words.extend(["--max-pinned".to_owned(), bytes.to_string()]);
+        }
+        words
     }
 }
 
@@ -123,7 +137,7 @@ impl Drop for Results {
 fn run_one(program: &Path, entry: &Entry, size: &Size, json: &Path) -> Result<(), String> {
     let mut child = Command::new(program)
         .args(["bench", entry.name])
-        .args((size.arguments)(entry))
+        .args(size.arguments(entry))
         .arg("--json")
         .arg(json)
         .stdin(Stdio::null())
@@ -189,16 +203,21 @@ fn verdict(found: &[Found]) -> Result<(), Failure> {
 const QUICK: &[&str] = &["--quick"];
 /// In the order in which they are run and shown.
 const ENTRIES: &[Entry] = &[
-    Entry { name: "copy", quick: QUICK, full: &["--full"] },
-    Entry { name: "gigabyte", quick: QUICK, full: &[] },
-    Entry { name: "alloc", quick: QUICK, full: &[] },
-    Entry { name: "break-even", quick: QUICK, full: &[] },
-    Entry { name: "frames", quick: &["--frames", "30"], full: &["--frames", "3000"] },
-    Entry { name: "startup", quick: QUICK, full: &[] },
-    Entry { name: "lease", quick: QUICK, full: &[] },
-    Entry { name: "in-flight", quick: QUICK, full: &[] },
-    Entry { name: "waiting", quick: QUICK, full: &["--seconds", "30"] },
-    Entry { name: "staged", quick: QUICK, full: &[] },
+    Entry { name: "copy", quick: QUICK, full: &["--full"], is_bounded: true },
+    Entry { name: "gigabyte", quick: QUICK, full: &[], is_bounded: true },
+    Entry { name: "alloc", quick: QUICK, full: &[], is_bounded: true },
+    Entry { name: "break-even", quick: QUICK, full: &[], is_bounded: true },
+    Entry {
+        name: "frames",
+        quick: &["--frames", "30"],
+        full: &["--frames", "3000"],
+        is_bounded: false,
+    },
+    Entry { name: "startup", quick: QUICK, full: &[], is_bounded: true },
+    Entry { name: "lease", quick: QUICK, full: &[], is_bounded: false },
+    Entry { name: "in-flight", quick: QUICK, full: &[], is_bounded: false },
+    Entry { name: "waiting", quick: QUICK, full: &["--seconds", "30"], is_bounded: false },
+    Entry { name: "staged", quick: QUICK, full: &[], is_bounded: true },
 ];
 const QUICK_LIMIT_S: u64 = 60;
 const LIMIT_S: u64 = 900;
