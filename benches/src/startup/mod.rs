@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::BenchError;
 use crate::header::Header;
 use crate::timing::Progress;
+pub(crate) use own::map_a_page;
 use process::Program;
 use pytorch::PyTorch;
 use report::{STARTUP, SizeRatios, StartupRatios, StartupReport};

@@ -74,6 +74,10 @@ pub(crate) enum Scenario {
     Startup(StartupArgs),
     /// Ordinary memory and files to and from the GPU: stagers, the driver's own copies, a lease
     Staged(StagedArgs),
+    /// A thread that pins memory for each frame: what that does to another's copies and launches
+    Neighbours(NeighboursArgs),
+    /// Chunks to the GPU, a kernel and back, in several streams: pageable against pinned memory
+    Overlap(OverlapArgs),
     /// The process that `startup` starts beside itself
     #[command(name = NEIGHBOUR, hide = true)]
     StartupNeighbour,
@@ -185,6 +189,35 @@ pub(crate) struct StagedArgs {
     pub(crate) run: RunArgs,
 }
 
+/// How much memory a scenario may pin.
+#[derive(Debug, Args)]
+pub(crate) struct PinArgs {
+    /// Have no more memory than this pinned at a time, as in 1GiB
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) max_pinned: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NeighboursArgs {
+    #[command(flatten)]
+    pub(crate) pin: PinArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OverlapArgs {
+    #[command(flatten)]
+    pub(crate) pin: PinArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// A number of bytes, with a unit or without.
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse::<bytesize::ByteSize>().map(|size| size.as_u64())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
     Auto,
@@ -211,5 +244,13 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn bytes_may_have_a_unit() {
+        for (text, wanted) in [("4096", 4096), ("1GiB", 1 << 30), ("1.5 MB", 1_500_000)] {
+            assert_eq!(bytes(text), Ok(wanted));
+        }
+        assert!(bytes("many").is_err() && bytes("-1").is_err());
     }
 }

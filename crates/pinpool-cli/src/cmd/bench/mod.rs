@@ -4,6 +4,8 @@ mod copy;
 mod frames;
 mod in_flight;
 mod lease;
+mod neighbours;
+mod overlap;
 mod staged;
 mod startup;
 mod waiting;
@@ -26,6 +28,8 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         Scenario::Waiting(arguments) => waiting::run(arguments),
         Scenario::Startup(arguments) => startup::run(arguments),
         Scenario::Staged(arguments) => staged::run(arguments),
+        Scenario::Neighbours(arguments) => neighbours::run(arguments),
+        Scenario::Overlap(arguments) => overlap::run(arguments),
         Scenario::StartupNeighbour => startup::neighbour(),
     }
 }
