@@ -4,25 +4,30 @@
 //! [`staged`]) runs its rivals
 //! interleaved in one process and returns a [`report`], which is the JSON that is committed and the
 //! table that is printed. The command line tool and the Criterion targets run this same code;
-//! [`page`] turns committed results into the performance page.
+//! [`page`] turns committed results into the performance page, [`html`] any results into a page that
+//! shows them, and [`compare`] sets two of them side by side.
 
 pub mod churn;
+pub mod compare;
 pub mod copy;
 pub mod cuda_rig;
 pub mod error;
 pub mod frames;
 pub mod header;
+pub mod html;
 pub mod in_flight;
 pub mod kernels;
 pub mod lease;
 pub mod machine;
 pub mod neighbours;
+pub mod origin;
 pub mod output;
 pub mod overlap;
 pub mod page;
 mod procfs;
 mod pytorch;
 pub mod report;
+mod report_section;
 pub mod rig;
 pub mod rivals;
 pub mod section;

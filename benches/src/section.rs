@@ -1,6 +1,13 @@
 //! What a scenario says of itself on a page: the document model between the results, which know
 //! no layout, and the page, which knows no scenario.
 
+use serde::Serialize;
+
+use crate::compare::{Better, Ratio};
+use crate::tables::Tabled;
+use crate::text;
+use crate::timing::Range;
+
 /// One scenario on a page: a sentence, tables, plots, and how it was measured.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Section {
@@ -142,6 +149,33 @@ pub struct FlowStep {
 }
 
 impl Section {
+    /// What a result of several tables says: its ratios, then its tables, then `plots`.
+    pub(crate) fn of(
+        id: &'static str,
+        title: &str,
+        report: &impl Tabled,
+        ratios: &impl Serialize,
+        plots: Vec<Plot>,
+    ) -> Self {
+        let header = report.header();
+        if let Some(reason) = &header.not_run {
+            return Self::not_run(id, title, reason, &header.method);
+        }
+        let ratios = SectionTable::of_ratios(id, ratios);
+        let tables = report.tables().into_iter().filter(|(_, _, rows)| !rows.is_empty());
+        let tables = tables.map(|(caption, header, rows)| SectionTable::new(caption, header, rows));
+        let notes = report.notes().iter().map(|note| format!("\nNote: {note}"));
+        Self {
+            id,
+            title: title.to_owned(),
+            conclusion: report.conclusion(),
+            method: std::iter::once(header.method.clone()).chain(notes).collect(),
+            tables: ratios.into_iter().chain(tables).collect(),
+            plots: plots.into_iter().filter(Plot::has_figures).collect(),
+            not_run: None,
+        }
+    }
+
     /// A scenario that did not run here, and why.
     pub fn not_run(id: &'static str, title: &str, reason: &str, method: &str) -> Self {
         Self {
@@ -167,6 +201,69 @@ impl SectionTable {
     }
 }
 
+impl SectionTable {
+    /// The ratios that were measured, as a result's JSON has them; `None` where there is none.
+    pub(crate) fn of_ratios(scenario: &str, ratios: &impl Serialize) -> Option<Self> {
+        let ratios = Ratio::all(&serde_json::to_value(ratios).unwrap_or_default());
+        let has_rounds = ratios.iter().any(|ratio| ratio.low.is_some());
+        let row = |ratio: &Ratio| {
+            let mut cells = vec![ratio.name.replace('_', " "), text::number(ratio.value)];
+            if has_rounds {
+                let ends = [ratio.low, ratio.high];
+                cells.extend(ends.map(|end| end.map_or_else(|| "-".to_owned(), text::number)));
+            }
+            cells.push(Better::of(scenario, &ratio.name).words().to_owned());
+            cells
+        };
+        let rounds = if has_rounds { &["lowest round", "highest round"][..] } else { &[] };
+        let header = ["ratio", "measured"].iter().chain(rounds).chain(&["better"]).copied();
+        let table = || Self::new("Ratios", header, ratios.iter().map(row).collect());
+        (!ratios.is_empty()).then(table)
+    }
+}
+
+impl Plot {
+    /// Lines by a size or number, one for each name; `points` are a name and a point each.
+    pub(crate) fn lines<'a>(
+        title: &str,
+        x: Axis,
+        y: Axis,
+        points: impl IntoIterator<Item = (&'a str, f64, f64)>,
+    ) -> Self {
+        let mut series: Vec<Series> = Vec::new();
+        for (name, x, y) in points {
+            match series.iter_mut().find(|series| series.name == name) {
+                Some(series) => series.points.push((x, y)),
+                None => series.push(Series { name: name.to_owned(), points: vec![(x, y)] }),
+            }
+        }
+        for series in &mut series {
+            series.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        }
+        Self::Lines { title: title.to_owned(), x, y, series }
+    }
+
+    /// What the picture shows.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Lines { title, .. }
+            | Self::Bars { title, .. }
+            | Self::Timeline { title, .. }
+            | Self::Flow { title, .. } => title,
+        }
+    }
+
+    /// Whether there is anything to draw.
+    pub fn has_figures(&self) -> bool {
+        match self {
+            Self::Lines { series, .. } => series.iter().any(|series| !series.points.is_empty()),
+            Self::Bars { bars, .. } => !bars.is_empty(),
+            Self::Timeline { lanes, .. } => lanes.iter().any(|lane| !lane.spans.is_empty()),
+            Self::Flow { rows, .. } => rows.iter().any(|row| !row.steps.is_empty()),
+        }
+    }
+}
+
 impl Axis {
     /// An axis of equal steps.
     pub fn linear(title: &str) -> Self {
@@ -183,5 +280,11 @@ impl Bar {
     /// A value without a spread.
     pub fn new(name: &str, value: f64) -> Self {
         Self { name: name.to_owned(), value, low: None, high: None }
+    }
+
+    /// A median with the lowest and the highest round.
+    pub(crate) fn of(name: &str, range: Range) -> Self {
+        let Range { median, low, high } = range;
+        Self { name: name.to_owned(), value: median, low: Some(low), high: Some(high) }
     }
 }

@@ -8,6 +8,7 @@ pub mod pytorch;
 pub(crate) mod ratios;
 pub mod report;
 mod room;
+mod section;
 mod side;
 mod small;
 mod stagers;

@@ -10,6 +10,7 @@ pub(crate) mod ratios;
 mod region;
 pub mod report;
 mod room;
+mod section;
 mod strategies;
 mod text;
 

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinpool::{BackendChoice, FrameSpec};
+
+use crate::cmd::bench::all;
 
 /// Pinned host memory for real-time GPU pipelines: check a machine, plan a pool, measure it.
 #[derive(Debug, Parser)]
@@ -60,6 +63,12 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scenario {
+    /// Every scenario in turn, each in a process of its own; one that fails does not stop the others
+    All(AllArgs),
+    /// Two results of one scenario, ratio by ratio
+    Compare(CompareArgs),
+    /// A page of tables and pictures of results that were written before
+    Page(PageArgs),
     /// Video frames: leases, pinning per frame, malloc per frame and a fixed ring
     Frames(FramesArgs),
     /// Copies between host and GPU: from a lease, raw pinned and pageable memory
@@ -87,6 +96,48 @@ pub(crate) enum Scenario {
 pub(crate) const NEIGHBOUR: &str = "startup-neighbour";
 
 #[derive(Debug, Args)]
+pub(crate) struct AllArgs {
+    /// Run these only, with commas between them
+    #[arg(long, value_name = "SCENARIO", value_delimiter = ',', value_parser = PossibleValuesParser::new(all::names()))]
+    pub(crate) only: Vec<String>,
+    /// Run every scenario in a small size, whose figures mean little
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Run every scenario in its largest size
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) full: bool,
+    /// Write the results as JSON into this folder, one file for each scenario
+    #[arg(long, value_name = "DIR")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write a page of tables and pictures, index.html, into this folder, and the results beside it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The result to compare with
+    #[arg(value_name = "A.json")]
+    pub(crate) before: PathBuf,
+    /// The result that is compared
+    #[arg(value_name = "B.json")]
+    pub(crate) after: PathBuf,
+    /// Exit with code 1 where a ratio is worse by more than this
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_regression: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PageArgs {
+    /// Results that `bench` wrote
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The folder of the page, index.html, and of copies of the results
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct FramesArgs {
     /// The memory to use; auto is CUDA where there is a driver and a device
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
@@ -103,9 +154,8 @@ pub(crate) struct FramesArgs {
     /// Pace the frames, and count those that miss their deadline
     #[arg(long, value_name = "FPS")]
     pub(crate) rate: Option<f64>,
-    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -116,9 +166,19 @@ pub(crate) struct CopyArgs {
     /// Copy 256 MiB too
     #[arg(long, conflicts_with = "sizes")]
     pub(crate) full: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Where the result of a scenario goes, besides the table for people.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
     /// Write the result as JSON; `-` is standard output, and the table goes to standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write a page of tables and pictures, index.html, into this folder, and the JSON beside it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 /// What scenarios of several parts share.
@@ -127,9 +187,8 @@ pub(crate) struct RunArgs {
     /// Run every part in a small size, whose figures mean little
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]

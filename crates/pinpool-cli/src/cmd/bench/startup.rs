@@ -3,10 +3,11 @@
 use std::io;
 
 use pinpool_bench::BenchError;
+use pinpool_bench::report::Report;
 use pinpool_bench::startup::process::{self, Program};
 use pinpool_bench::startup::{self, StartupOptions};
 
-use super::{JsonTarget, command, measured};
+use super::{Target, command, measured};
 use crate::cli::{NEIGHBOUR, StartupArgs};
 use crate::failure::Failure;
 
@@ -19,9 +20,9 @@ pub(crate) fn run(arguments: &StartupArgs) -> Result<(), Failure> {
         program: Some(this_program()?),
     };
     options.check()?;
-    let json = JsonTarget::check(arguments.run.json.as_deref())?;
+    let target = Target::check(&arguments.run.output)?;
     let report = measured("rounds", |progress| startup::run(&options, command(), progress))?;
-    json.publish(&report.to_json()?, &report.to_text())
+    target.publish(Report::Startup(Box::new(report)))
 }
 
 /// What the scenario starts beside itself.

@@ -1,0 +1,84 @@
+//! `pinpool bench page`, and the folder that every `--report` writes: a page, and the results that
+//! it shows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pinpool_bench::html::{self, Outcome};
+use pinpool_bench::output;
+use pinpool_bench::report::Report;
+
+use crate::cli::PageArgs;
+use crate::failure::Failure;
+use crate::out;
+
+pub(crate) fn run(arguments: &PageArgs) -> Result<(), Failure> {
+    let found: Result<Vec<Found>, Failure> =
+        arguments.files.iter().map(|path| read(path).map(Found::Ran)).collect();
+    Folder::check(&arguments.report)?.write(found?)
+}
+
+/// Reads a result that was written before.
+pub(super) fn read(path: &Path) -> Result<Report, Failure> {
+    let wrong = |cause: String| Failure::Input(format!("{}: {cause}", path.display()));
+    let json =
+        fs::read_to_string(path).map_err(|cause| wrong(format!("cannot read it: {cause}")))?;
+    Report::parse(&json).map_err(|cause| wrong(format!("no result of `pinpool bench`: {cause}")))
+}
+
+/// What a page is to show.
+pub(super) enum Found {
+    /// A result.
+    Ran(Report),
+    /// A scenario that gave none, and why.
+    Failed(&'static str, String),
+}
+
+/// Where a page goes.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes the folder, and checks that a page can be written into it.
+    pub(super) fn check(path: &Path) -> Result<Self, Failure> {
+        fs::create_dir_all(path).map_err(|cause| Failure::cannot_write(path, &cause))?;
+        let page = path.join(PAGE);
+        output::check_writable(&page).map_err(|cause| Failure::cannot_write(&page, &cause))?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// Writes the page and, beside it, each result; says where on standard error.
+    pub(super) fn write(&self, found: Vec<Found>) -> Result<(), Failure> {
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        for found in found {
+            outcomes.push(match found {
+                Found::Failed(scenario, reason) => Outcome::Failed { scenario, reason },
+                Found::Ran(report) => {
+                    let file = unused_name(report.origin().scenario, &outcomes);
+                    self.write_file(&file, &report.to_json()?)?;
+                    Outcome::Ran { report, file }
+                }
+            });
+        }
+        self.write_file(PAGE, &html::page(&outcomes)?)?;
+        out::print_to_stderr(&format!("The page is {}\n", self.0.join(PAGE).display()));
+        Ok(())
+    }
+
+    fn write_file(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let path = self.0.join(name);
+        output::write_atomically(&path, text)
+            .map_err(|cause| Failure::Run(format!("cannot write {}: {cause}", path.display())))
+    }
+}
+
+/// `scenario.json`, or with a number where a result of that scenario is there already.
+fn unused_name(scenario: &str, outcomes: &[Outcome]) -> String {
+    let is_used = |name: &String| {
+        outcomes.iter().any(|outcome| matches!(outcome, Outcome::Ran { file, .. } if file == name))
+    };
+    let numbered = (2..).map(|number: u32| format!("{scenario}-{number}.json"));
+    let mut names = std::iter::once(format!("{scenario}.json")).chain(numbered);
+    names.find(|name| !is_used(name)).unwrap_or_default()
+}
+
+const PAGE: &str = "index.html";
