@@ -354,4 +354,7 @@ const DIRECTIONS: &[(&str, &[&str], &[&str])] = &[
         ],
     ),
     ("staged", &["small_over_plain"], &["*"]),
+    ("neighbours", &["*"], &[]),
+    ("overlap", &[], &["*"]),
+    ("pressure", &["*"], &[]),
 ];

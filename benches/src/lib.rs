@@ -24,6 +24,7 @@ pub mod origin;
 pub mod output;
 pub mod overlap;
 pub mod page;
+pub mod pressure;
 mod procfs;
 mod pytorch;
 pub mod report;

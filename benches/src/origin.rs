@@ -56,6 +56,9 @@ impl Report {
             Self::Lease(report) => Origin::from(&report.header),
             Self::Startup(report) => Origin::from(&report.header),
             Self::Staged(report) => Origin::from(&report.header),
+            Self::Neighbours(report) => Origin::from(&report.header),
+            Self::Overlap(report) => Origin::from(&report.header),
+            Self::Pressure(report) => Origin::from(&report.header),
         }
     }
 
@@ -69,6 +72,9 @@ impl Report {
             Self::Lease(report) => report.section(),
             Self::Startup(report) => report.section(),
             Self::Staged(report) => report.section(),
+            Self::Neighbours(report) => report.section(),
+            Self::Overlap(report) => report.section(),
+            Self::Pressure(report) => report.section(),
         }
     }
 
@@ -85,6 +91,9 @@ impl Report {
             Self::Lease(report) => report.to_json(),
             Self::Startup(report) => report.to_json(),
             Self::Staged(report) => report.to_json(),
+            Self::Neighbours(report) => report.to_json(),
+            Self::Overlap(report) => report.to_json(),
+            Self::Pressure(report) => report.to_json(),
         }
     }
 
@@ -98,6 +107,9 @@ impl Report {
             Self::Lease(report) => report.to_text(),
             Self::Startup(report) => report.to_text(),
             Self::Staged(report) => report.to_text(),
+            Self::Neighbours(report) => report.to_text(),
+            Self::Overlap(report) => report.to_text(),
+            Self::Pressure(report) => report.to_text(),
         }
     }
 }

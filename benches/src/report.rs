@@ -8,6 +8,9 @@ use crate::BenchError;
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
 use crate::lease::report::{LEASE_SCENARIO, LeaseReport};
 use crate::machine::Machine;
+use crate::neighbours::report::{NEIGHBOURS, NeighboursReport};
+use crate::overlap::report::{OVERLAP, OverlapReport};
+use crate::pressure::report::{PRESSURE, PressureReport};
 use crate::staged::report::{STAGED_SCENARIO, StagedReport};
 use crate::startup::report::{STARTUP, StartupReport};
 use crate::text;
@@ -165,16 +168,28 @@ pub enum Report {
     Startup(Box<StartupReport>),
     /// A result of `bench staged`.
     Staged(Box<StagedReport>),
+    /// A result of `bench neighbours`.
+    Neighbours(Box<NeighboursReport>),
+    /// A result of `bench overlap`.
+    Overlap(Box<OverlapReport>),
+    /// A result of `bench pressure`.
+    Pressure(Box<PressureReport>),
 }
 
 impl Report {
     /// Why nothing was measured, where nothing was.
     pub fn not_run(&self) -> Option<&str> {
         match self {
-            Self::Frames(_) | Self::Waiting(_) | Self::Lease(_) | Self::Startup(_) => None,
+            Self::Frames(_)
+            | Self::Waiting(_)
+            | Self::Lease(_)
+            | Self::Startup(_)
+            | Self::Neighbours(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
             Self::InFlight(report) => report.header.not_run.as_deref(),
             Self::Staged(report) => report.header.not_run.as_deref(),
+            Self::Overlap(report) => report.header.not_run.as_deref(),
+            Self::Pressure(report) => report.header.not_run.as_deref(),
         }
     }
 
@@ -187,6 +202,9 @@ impl Report {
             Self::Lease(report) => report.header.quick,
             Self::Startup(report) => report.header.quick,
             Self::Staged(report) => report.header.quick,
+            Self::Neighbours(report) => report.header.quick,
+            Self::Overlap(report) => report.header.quick,
+            Self::Pressure(report) => report.header.quick,
         }
     }
 
@@ -208,10 +226,14 @@ impl Report {
             LEASE_SCENARIO => serde_json::from_str(json).map(Self::Lease),
             STARTUP => serde_json::from_str(json).map(Self::Startup),
             STAGED_SCENARIO => serde_json::from_str(json).map(Self::Staged),
+            NEIGHBOURS => serde_json::from_str(json).map(Self::Neighbours),
+            OVERLAP => serde_json::from_str(json).map(Self::Overlap),
+            PRESSURE => serde_json::from_str(json).map(Self::Pressure),
             other => {
                 return Err(format!(
                     "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\", \"{IN_FLIGHT}\", \
-                     \"{WAITING_SCENARIO}\", \"{LEASE_SCENARIO}\", \"{STARTUP}\" or \"{STAGED_SCENARIO}\" expected"
+                     \"{WAITING_SCENARIO}\", \"{LEASE_SCENARIO}\", \"{STARTUP}\", \"{STAGED_SCENARIO}\", \
+                     \"{NEIGHBOURS}\", \"{OVERLAP}\" or \"{PRESSURE}\" expected"
                 ));
             }
         };

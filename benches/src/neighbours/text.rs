@@ -2,7 +2,7 @@
 
 use super::report::{ALONE, Felt, NEIGHBOURS, NeighboursReport};
 use crate::header::Header;
-use crate::section::{Bar, Plot, Section, SectionTable};
+use crate::section::{Bar, Plot, Section};
 use crate::tables::{self, Table, Tabled};
 use crate::text;
 use crate::timing::Range;
@@ -16,18 +16,8 @@ impl NeighboursReport {
     /// The result on a page.
     pub fn section(&self) -> Section {
         let plots = self.works().into_iter().flat_map(|work| self.bars(&work)).collect();
-        let tables = self.tables().into_iter();
-        Section {
-            id: NEIGHBOURS,
-            title: "What pinning does to other threads".to_owned(),
-            conclusion: self.conclusion(),
-            method: self.header.method.clone(),
-            tables: tables
-                .map(|(caption, header, rows)| SectionTable::new(caption, header, rows))
-                .collect(),
-            plots,
-            not_run: None,
-        }
+        let title = "What pinning for each frame does to other threads";
+        Section::of(NEIGHBOURS, title, self, &self.ratios, plots)
     }
 
     /// The kinds of turn, in their order.
@@ -40,12 +30,12 @@ impl NeighboursReport {
         let bars = |of: fn(&Felt) -> Range| {
             let rows = self.rows.iter().filter_map(|row| {
                 let range = of(self.felt(&row.case, work)?);
-                Some(Bar {
-                    name: row.case.clone(),
-                    value: range.median / 1e3,
-                    low: Some(range.low / 1e3),
-                    high: Some(range.high / 1e3),
-                })
+                let milliseconds = Range {
+                    median: range.median / 1e3,
+                    low: range.low / 1e3,
+                    high: range.high / 1e3,
+                };
+                Some(Bar::of(&row.case, milliseconds))
             });
             rows.collect()
         };

@@ -1,9 +1,8 @@
 //! The result of the scenario `overlap` for people: tables, pictures, and what follows from them.
 
-use super::host::Memory;
 use super::report::{Alone, OVERLAP, OverlapReport, OverlapRow, Timeline};
 use crate::header::Header;
-use crate::section::{Axis, Lane, Plot, Section, SectionTable, Series, Span};
+use crate::section::{Axis, Lane, Plot, Section, Span};
 use crate::tables::{self, Table, Tabled};
 use crate::text;
 use crate::timing::Range;
@@ -22,39 +21,19 @@ impl OverlapReport {
 
     /// The result on a page.
     pub fn section(&self) -> Section {
-        if let Some(reason) = &self.header.not_run {
-            return Section::not_run(OVERLAP, TITLE, reason, &self.header.method);
-        }
-        let tables = self.tables().into_iter();
         let timelines = self.timelines.iter().map(timeline);
-        Section {
-            id: OVERLAP,
-            title: TITLE.to_owned(),
-            conclusion: self.conclusion(),
-            method: self.header.method.clone(),
-            tables: tables
-                .map(|(caption, header, rows)| SectionTable::new(caption, header, rows))
-                .collect(),
-            plots: std::iter::once(self.lines()).chain(timelines).collect(),
-            not_run: None,
-        }
+        let plots = std::iter::once(self.lines()).chain(timelines).collect();
+        Section::of(OVERLAP, "Copies and kernels at once", self, &self.ratios, plots)
     }
 
     /// Speed-ups by the number of streams.
     fn lines(&self) -> Plot {
-        let series = |memory: Memory| Series {
-            name: memory.name().to_owned(),
-            points: self
-                .of(memory)
-                .filter_map(|row| Some((row.streams? as f64, row.speedup.median)))
-                .collect(),
-        };
-        Plot::Lines {
-            title: "Serial time over that in streams".to_owned(),
-            x: Axis::linear("streams"),
-            y: Axis::linear("speed-up"),
-            series: Memory::ALL.map(series).into(),
-        }
+        let points = self
+            .rows
+            .iter()
+            .filter_map(|row| Some((row.memory.as_str(), row.streams? as f64, row.speedup.median)));
+        let title = "Serial time over that in streams";
+        Plot::lines(title, Axis::linear("streams"), Axis::linear("speed-up"), points)
     }
 
     fn rows_table(&self) -> Vec<Vec<String>> {
@@ -143,8 +122,6 @@ impl Tabled for OverlapReport {
         )
     }
 }
-
-const TITLE: &str = "Copies and kernels at once";
 
 #[cfg(test)]
 mod tests {

@@ -58,12 +58,7 @@ fn frames_ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Frames(report) => Some(report),
-            Report::Copy(_)
-            | Report::InFlight(_)
-            | Report::Waiting(_)
-            | Report::Lease(_)
-            | Report::Startup(_)
-            | Report::Staged(_) => None,
+            _ => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -88,12 +83,7 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
     ];
     let reports = results.iter().filter_map(|committed| match &committed.report {
         Report::Copy(report) => Some(report),
-        Report::Frames(_)
-        | Report::InFlight(_)
-        | Report::Waiting(_)
-        | Report::Lease(_)
-        | Report::Startup(_)
-        | Report::Staged(_) => None,
+        _ => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -137,6 +127,9 @@ fn figures(committed: &Committed) -> String {
         Report::Lease(report) => tabled(report.as_ref()),
         Report::Startup(report) => tabled(report.as_ref()),
         Report::Staged(report) => tabled(report.as_ref()),
+        Report::Neighbours(report) => tabled(report.as_ref()),
+        Report::Overlap(report) => tabled(report.as_ref()),
+        Report::Pressure(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.

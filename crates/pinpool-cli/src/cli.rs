@@ -87,13 +87,22 @@ pub(crate) enum Scenario {
     Neighbours(NeighboursArgs),
     /// Chunks to the GPU, a kernel and back, in several streams: pageable against pinned memory
     Overlap(OverlapArgs),
+    /// What pinned memory costs the rest of the system: a neighbour that needs memory and a file
+    ///
+    /// Without --quick it takes most of the memory that is available, for some minutes, and keeps an eighth of
+    /// it free, 4 GiB at most: let nothing else run beside it. It writes a file twice as large.
+    Pressure(PressureArgs),
     /// The process that `startup` starts beside itself
     #[command(name = NEIGHBOUR, hide = true)]
     StartupNeighbour,
+    /// The process that `pressure` starts beside itself
+    #[command(name = PRESSURE_NEIGHBOUR, hide = true)]
+    PressureNeighbour(PressureNeighbourArgs),
 }
 
-/// The name of the command that only this program gives itself.
+/// The names of the commands that only this program gives itself.
 pub(crate) const NEIGHBOUR: &str = "startup-neighbour";
+pub(crate) const PRESSURE_NEIGHBOUR: &str = "pressure-neighbour";
 
 #[derive(Debug, Args)]
 pub(crate) struct AllArgs {
@@ -270,6 +279,23 @@ pub(crate) struct OverlapArgs {
     pub(crate) pin: PinArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PressureArgs {
+    /// Lay the neighbour's file here instead of in the system's folder for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) file_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pin: PinArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PressureNeighbourArgs {
+    /// Where its file lies
+    pub(crate) folder: PathBuf,
 }
 
 /// A number of bytes, with a unit or without.

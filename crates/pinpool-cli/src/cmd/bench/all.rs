@@ -196,6 +196,9 @@ const ENTRIES: &[Entry] = &[
     Entry { name: "in-flight", quick: QUICK, full: &[] },
     Entry { name: "waiting", quick: QUICK, full: &["--seconds", "30"] },
     Entry { name: "staged", quick: QUICK, full: &[] },
+    Entry { name: "neighbours", quick: QUICK, full: &[] },
+    Entry { name: "overlap", quick: QUICK, full: &[] },
+    Entry { name: "pressure", quick: QUICK, full: &[] },
 ];
 const QUICK_LIMIT_S: u64 = 60;
 const LIMIT_S: u64 = 900;

@@ -9,6 +9,7 @@ mod lease;
 mod neighbours;
 mod overlap;
 mod page;
+mod pressure;
 mod staged;
 mod startup;
 mod waiting;
@@ -38,7 +39,9 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         Scenario::Staged(arguments) => staged::run(arguments),
         Scenario::Neighbours(arguments) => neighbours::run(arguments),
         Scenario::Overlap(arguments) => overlap::run(arguments),
+        Scenario::Pressure(arguments) => pressure::run(arguments),
         Scenario::StartupNeighbour => startup::neighbour(),
+        Scenario::PressureNeighbour(arguments) => pressure::neighbour(arguments),
     }
 }
 

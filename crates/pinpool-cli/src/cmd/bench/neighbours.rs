@@ -1,8 +1,9 @@
 //! `pinpool bench neighbours`: what a thread that pins for each frame does to another thread.
 
 use pinpool_bench::neighbours::{self, NeighboursOptions};
+use pinpool_bench::report::Report;
 
-use super::{JsonTarget, command, measured};
+use super::{Target, command, measured};
 use crate::cli::NeighboursArgs;
 use crate::failure::Failure;
 
@@ -10,7 +11,7 @@ pub(crate) fn run(arguments: &NeighboursArgs) -> Result<(), Failure> {
     let options =
         NeighboursOptions { max_pinned: arguments.pin.max_pinned, quick: arguments.run.quick };
     options.check()?;
-    let json = JsonTarget::check(arguments.run.json.as_deref())?;
+    let target = Target::check(&arguments.run.output)?;
     let report = measured("cases", |progress| neighbours::run(&options, command(), progress))?;
-    json.publish(&report.to_json()?, &report.to_text())
+    target.publish(Report::Neighbours(Box::new(report)))
 }
