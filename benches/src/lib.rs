@@ -7,23 +7,29 @@
 //! [`page`] turns committed results into the performance page, [`html`] any results into a page that
 //! shows them, and [`compare`] sets two of them side by side.
 
+pub mod alloc;
+pub mod break_even;
 pub mod churn;
+mod clock;
 pub mod compare;
 pub mod copy;
 pub mod cuda_rig;
 pub mod error;
 pub mod frames;
+pub mod gigabyte;
 pub mod header;
 pub mod html;
 pub mod in_flight;
 pub mod kernels;
 pub mod lease;
+pub mod link;
 pub mod machine;
 pub mod neighbours;
 pub mod origin;
 pub mod output;
 pub mod overlap;
 pub mod page;
+mod pin_room;
 pub mod pressure;
 mod procfs;
 mod pytorch;

@@ -1,6 +1,6 @@
-//! The results of `frames` and `copy` on a page.
+//! The result of `frames` on a page.
 
-use crate::report::{COPY, CopyReport, FRAMES, FramesReport};
+use crate::report::{FRAMES, FramesReport};
 use crate::section::{Axis, Bar, Plot, Section, SectionTable};
 
 impl FramesReport {
@@ -8,48 +8,33 @@ impl FramesReport {
     pub fn section(&self) -> Section {
         let (header, rows) = self.cells();
         let ratios = SectionTable::of_ratios(FRAMES, &self.ratios);
+        let mut tables = vec![SectionTable::new("Frames", header, rows)];
+        if !self.rates.is_empty() {
+            let (header, rows) = self.rate_cells();
+            tables.push(SectionTable::new("Frame rates that are held", header, rows));
+        }
+        let frames = Plot::Bars {
+            title: format!("Frames of {}", self.frame.spec),
+            unit: "frames/s".into(),
+            bars: self.rows.iter().map(|row| Bar::new(&row.name, row.fps)).collect(),
+        };
         let notes = self.notes.iter().map(|note| format!("\nNote: {note}"));
         Section {
             id: FRAMES,
             title: "Video frames: leases, pinning each frame, malloc and a fixed ring".into(),
             conclusion: self.conclusion(),
             method: std::iter::once(self.method.clone()).chain(notes).collect(),
-            tables: ratios.into_iter().chain([SectionTable::new("Frames", header, rows)]).collect(),
-            plots: vec![Plot::Bars {
-                title: format!("Frames of {}", self.frame.spec),
-                unit: "frames/s".into(),
-                bars: self.rows.iter().map(|row| Bar::new(&row.name, row.fps)).collect(),
-            }],
+            tables: ratios.into_iter().chain(tables).collect(),
+            plots: vec![frames, self.rate_plot()].into_iter().filter(Plot::has_figures).collect(),
             not_run: None,
         }
     }
-}
 
-impl CopyReport {
-    /// The result for a page.
-    pub fn section(&self) -> Section {
-        let title = "Copies between host and GPU";
-        if let Some(reason) = &self.not_run {
-            return Section::not_run(COPY, title, reason, &self.method);
-        }
-        let (ratio_header, ratio_rows) = self.ratio_cells();
-        let (header, rows) = self.cells();
-        let plot = |title: &str, direction: &str| {
-            let rows = self.rows.iter().filter(|row| row.direction == direction);
-            let points = rows.map(|row| (row.name.as_str(), row.bytes as f64, row.gb_per_s));
-            Plot::lines(title, Axis::log("bytes of a copy"), Axis::linear("GB/s"), points)
-        };
-        Section {
-            id: COPY,
-            title: title.into(),
-            conclusion: "Bandwidth by where the host memory comes from.".into(),
-            method: self.method.clone(),
-            tables: vec![
-                SectionTable::new("Bandwidth over cuMemHostAlloc's", ratio_header, ratio_rows),
-                SectionTable::new("GB/s", header, rows),
-            ],
-            plots: vec![plot("Host to device", "h2d"), plot("Device to host", "d2h")],
-            not_run: None,
-        }
+    /// The share of frames in time, by the rate of the camera.
+    fn rate_plot(&self) -> Plot {
+        let points = self.rates.iter();
+        let points = points.map(|row| (row.name.as_str(), row.target_fps, row.in_time_percent));
+        let (x, y) = (Axis::linear("frames/s of a camera"), Axis::linear("% in time"));
+        Plot::lines("Frames that are done before the next one comes", x, y, points)
     }
 }

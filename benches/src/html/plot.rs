@@ -192,3 +192,69 @@ const LINES_HEIGHT: u32 = 320;
 const ROW_HEIGHT: i32 = 44;
 /// The rest of the width is for numbers.
 const BARS_WIDTH: i32 = RIGHT - 80;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+mod tests {
+    use super::*;
+    use crate::section::{FlowRow, FlowStep, Span};
+
+    fn lines(log: bool, points: &[(f64, f64)]) -> Plot {
+        let axis = |title: &str| Axis { title: title.into(), log };
+        let points = points.iter().map(|&(x, y)| ("<a> & \"b\"", x, y));
+        Plot::lines("<title> & more", axis("bytes <of>"), axis("GB/s"), points)
+    }
+
+    fn flow(steps: usize) -> Plot {
+        let step = |at| FlowStep { name: format!("step <{at}> of many words"), ms: Some(1.5) };
+        let steps = (0..steps).map(step).chain([FlowStep { name: "last".into(), ms: None }]);
+        let row = FlowRow { name: "pageable & slow".into(), steps: steps.collect() };
+        Plot::Flow { title: "flow".into(), rows: vec![row.clone(), row] }
+    }
+
+    #[test]
+    fn names_are_shown_as_they_are_and_nothing_names_a_network() {
+        for plot in [lines(true, &[(1.0, 2.0), (1e9, 3.0)]), flow(3)] {
+            let figure = figure(&plot).unwrap();
+            for raw in ["<a>", "<title>", "<of>", "<1>", "& ", "http"] {
+                assert!(!figure.contains(raw), "{raw}: {figure}");
+            }
+            assert!(figure.contains("&lt;"), "{figure}");
+            assert_eq!(figure.matches("<svg").count(), 1);
+        }
+    }
+
+    #[test]
+    fn every_kind_is_drawn_whatever_its_figures() {
+        let mut bar = Bar::new("bar", -1.0);
+        (bar.low, bar.high) = (Some(-2.0), Some(f64::INFINITY));
+        let span = Span { start: 2.0, end: 1.0, label: "backwards".into() };
+        let lane = Lane { name: "stream".into(), spans: vec![span] };
+        let odd = [(0.0, -1.0), (f64::NAN, 1.0), (5.0, f64::INFINITY)];
+        let (title, unit) = (String::new(), String::new());
+        for plot in [
+            lines(true, &odd),
+            lines(false, &odd),
+            lines(false, &[]),
+            lines(true, &[(7.0, 7.0)]),
+            Plot::Bars { title: title.clone(), unit: unit.clone(), bars: vec![bar] },
+            Plot::Bars { title: title.clone(), unit: unit.clone(), bars: Vec::new() },
+            Plot::Timeline { title: title.clone(), unit: unit.clone(), lanes: vec![lane] },
+            Plot::Timeline { title: title.clone(), unit, lanes: Vec::new() },
+            Plot::Flow { title, rows: Vec::new() },
+            flow(0),
+            flow(9),
+        ] {
+            let figure = figure(&plot).unwrap();
+            assert!(figure.contains("<svg") && !figure.contains("NaN"), "{plot:?}: {figure}");
+        }
+    }
+
+    #[test]
+    fn a_time_stands_in_each_step_and_their_sum_beside_the_way() {
+        let figure = figure(&flow(4)).unwrap();
+        assert_eq!(figure.matches("1.50 ms").count(), 8, "{figure}");
+        assert_eq!(figure.matches("together 6.00 ms").count(), 2, "{figure}");
+        assert_eq!(figure.matches("not timed alone").count(), 2, "{figure}");
+    }
+}

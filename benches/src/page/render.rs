@@ -127,6 +127,9 @@ fn figures(committed: &Committed) -> String {
         Report::Lease(report) => tabled(report.as_ref()),
         Report::Startup(report) => tabled(report.as_ref()),
         Report::Staged(report) => tabled(report.as_ref()),
+        Report::Alloc(report) => tabled(report.as_ref()),
+        Report::BreakEven(report) => tabled(report.as_ref()),
+        Report::Gigabyte(report) => tabled(report.as_ref()),
         Report::Neighbours(report) => tabled(report.as_ref()),
         Report::Overlap(report) => tabled(report.as_ref()),
         Report::Pressure(report) => tabled(report.as_ref()),
@@ -234,6 +237,7 @@ pub(super) mod tests {
                 lease_over_malloc_per_frame: 1.5,
                 lease_over_fixed_ring: 1.001,
             },
+            rates: Vec::new(),
         }
     }
 
@@ -263,6 +267,8 @@ pub(super) mod tests {
             sizes: vec![4096, 6_220_800],
             rows: vec![row("lease", 4096, 0.5), row("lease", 6_220_800, 51.0)],
             ratios: vec![ratio(4096, 0.91), ratio(6_220_800, 0.995)],
+            quick: false,
+            kinds: None,
         }
     }
 

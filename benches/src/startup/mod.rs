@@ -25,6 +25,7 @@ use process::Program;
 use pytorch::PyTorch;
 use report::{STARTUP, SizeRatios, StartupRatios, StartupReport};
 use room::Room;
+pub(crate) use room::lockable;
 pub use strategies::{Ground, Opened, SLOT_BYTES, Strategy};
 
 /// What to measure.

@@ -52,7 +52,7 @@ impl Room {
 }
 
 /// What this process may still lock, where a limit binds it. Drivers do not ask for it.
-fn lockable(ground: &Ground) -> Result<Option<u64>, BenchError> {
+pub(crate) fn lockable(ground: &Ground) -> Result<Option<u64>, BenchError> {
     let limit = machine::memlock();
     if limit.cap_ipc_lock || matches!(ground, Ground::Cuda(_)) {
         return Ok(None);

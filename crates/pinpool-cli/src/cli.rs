@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinpool::{BackendChoice, FrameSpec};
@@ -73,6 +74,12 @@ pub(crate) enum Scenario {
     Frames(FramesArgs),
     /// Copies between host and GPU: from a lease, raw pinned and pageable memory
     Copy(CopyArgs),
+    /// One copy of a gigabyte, pageable against pinned, first and later, and where the time goes
+    Gigabyte(GigabyteArgs),
+    /// What pinned memory costs to get and to give back, against malloc and a lease, by size
+    Alloc(AllocArgs),
+    /// From which size and how many copies on pinning a buffer pays on this machine
+    BreakEven(BreakEvenArgs),
     /// Leases and drops by themselves: threads, rivals, hand-over, empty and large pools
     Lease(LeaseArgs),
     /// Leases dropped while the GPU uses them: cost, time to reuse, every byte of a storm checked
@@ -173,10 +180,55 @@ pub(crate) struct CopyArgs {
     #[arg(long = "size", value_name = "BYTES")]
     pub(crate) sizes: Vec<usize>,
     /// Copy 256 MiB too
-    #[arg(long, conflicts_with = "sizes")]
+    #[arg(long, conflicts_with_all = ["sizes", "quick"])]
     pub(crate) full: bool,
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GigabyteArgs {
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AllocArgs {
+    /// Measure this size instead of the usual ones; may be given several times
+    #[arg(long = "size", value_name = "BYTES")]
+    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BreakEvenArgs {
+    /// Measure this size instead of the usual ones; may be given several times
+    #[arg(long = "size", value_name = "BYTES")]
+    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// What scenarios share that pin memory of many sizes.
+#[derive(Debug, Args)]
+pub(crate) struct PinnedArgs {
+    /// Have no more than this pinned at a time (4096, 512MiB, 1GiB); half of the memory by default
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) max_pinned: Option<u64>,
+}
+
+/// A number of bytes, with a unit or without.
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse::<ByteSize>().map(|size| size.as_u64())
 }
 
 /// Where the result of a scenario goes, besides the table for people.
@@ -257,18 +309,10 @@ pub(crate) struct StagedArgs {
     pub(crate) run: RunArgs,
 }
 
-/// How much memory a scenario may pin.
-#[derive(Debug, Args)]
-pub(crate) struct PinArgs {
-    /// Have no more memory than this pinned at a time, as in 1GiB
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) max_pinned: Option<u64>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct NeighboursArgs {
     #[command(flatten)]
-    pub(crate) pin: PinArgs,
+    pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
@@ -276,7 +320,7 @@ pub(crate) struct NeighboursArgs {
 #[derive(Debug, Args)]
 pub(crate) struct OverlapArgs {
     #[command(flatten)]
-    pub(crate) pin: PinArgs,
+    pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
@@ -287,7 +331,7 @@ pub(crate) struct PressureArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) file_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) pin: PinArgs,
+    pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
@@ -296,11 +340,6 @@ pub(crate) struct PressureArgs {
 pub(crate) struct PressureNeighbourArgs {
     /// Where its file lies
     pub(crate) folder: PathBuf,
-}
-
-/// A number of bytes, with a unit or without.
-fn bytes(text: &str) -> Result<u64, String> {
-    text.parse::<bytesize::ByteSize>().map(|size| size.as_u64())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -8,9 +8,14 @@ use crate::cli::CopyArgs;
 use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &CopyArgs) -> Result<(), Failure> {
-    let options = CopyOptions { sizes: arguments.sizes.clone(), full: arguments.full };
+    let options = CopyOptions {
+        sizes: arguments.sizes.clone(),
+        full: arguments.full,
+        max_pinned: arguments.pinned.max_pinned,
+        quick: arguments.run.quick,
+    };
     options.check()?;
-    let target = Target::check(&arguments.output)?;
+    let target = Target::check(&arguments.run.output)?;
     let report = measured("sizes", |progress| copy::run(&options, command(), progress))?;
     target.publish(Report::Copy(report))
 }

@@ -1,9 +1,12 @@
 //! `pinpool bench`: what its scenarios share, a result file and a progress bar.
 
 pub(crate) mod all;
+mod alloc;
+mod break_even;
 mod compare;
 mod copy;
 mod frames;
+mod gigabyte;
 mod in_flight;
 mod lease;
 mod neighbours;
@@ -32,6 +35,9 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         Scenario::Page(arguments) => page::run(arguments),
         Scenario::Frames(arguments) => frames::run(arguments),
         Scenario::Copy(arguments) => copy::run(arguments),
+        Scenario::Gigabyte(arguments) => gigabyte::run(arguments),
+        Scenario::Alloc(arguments) => alloc::run(arguments),
+        Scenario::BreakEven(arguments) => break_even::run(arguments),
         Scenario::Lease(arguments) => lease::run(arguments),
         Scenario::InFlight(arguments) => in_flight::run(arguments),
         Scenario::Waiting(arguments) => waiting::run(arguments),

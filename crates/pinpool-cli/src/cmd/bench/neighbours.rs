@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &NeighboursArgs) -> Result<(), Failure> {
     let options =
-        NeighboursOptions { max_pinned: arguments.pin.max_pinned, quick: arguments.run.quick };
+        NeighboursOptions { max_pinned: arguments.pinned.max_pinned, quick: arguments.run.quick };
     options.check()?;
     let target = Target::check(&arguments.run.output)?;
     let report = measured("cases", |progress| neighbours::run(&options, command(), progress))?;

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &OverlapArgs) -> Result<(), Failure> {
     let options =
-        OverlapOptions { max_pinned: arguments.pin.max_pinned, quick: arguments.run.quick };
+        OverlapOptions { max_pinned: arguments.pinned.max_pinned, quick: arguments.run.quick };
     options.check()?;
     let target = Target::check(&arguments.run.output)?;
     let report = measured("rounds", |progress| overlap::run(&options, command(), progress))?;

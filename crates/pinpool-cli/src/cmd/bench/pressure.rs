@@ -13,7 +13,7 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &PressureArgs) -> Result<(), Failure> {
     let mut options = PressureOptions {
-        max_pinned: arguments.pin.max_pinned,
+        max_pinned: arguments.pinned.max_pinned,
         file_dir: arguments.file_dir.clone(),
         quick: arguments.run.quick,
         program: None,

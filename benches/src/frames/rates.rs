@@ -1,0 +1,86 @@
+//! Which frame rates a source keeps up with: a camera that waits for nobody, fed with the times of
+//! the frames as they were measured.
+
+use crate::report::RateRow;
+use crate::timing::rounded;
+
+/// A camera of one rate and the source behind it. A frame that comes while the last one is still in
+/// work is dropped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Camera {
+    fps: f64,
+    arrived: u64,
+    in_time: u64,
+    dropped: u64,
+}
+
+impl Camera {
+    /// One of each rate that matters.
+    pub(super) fn all() -> [Self; 3] {
+        RATES.map(|fps| Self { fps, arrived: 0, in_time: 0, dropped: 0 })
+    }
+
+    /// A frame that arrived while the source was idle, and took so many seconds.
+    pub(super) fn frame(&mut self, seconds: f64) {
+        let periods = (seconds * self.fps).ceil().max(1.0);
+        // Of the periods that it took the first is its own; a frame came at the start of each other.
+        let missed = (periods - 1.0).min(MISSED_MAX) as u64;
+        self.arrived += 1 + missed;
+        self.dropped += missed;
+        self.in_time += u64::from(missed == 0);
+    }
+
+    /// What became of all frames.
+    pub(super) fn row(&self, name: &str) -> RateRow {
+        let share = self.in_time as f64 / self.arrived.max(1) as f64;
+        RateRow {
+            name: name.to_owned(),
+            target_fps: self.fps,
+            in_time_percent: rounded(share * 100.0),
+            dropped: self.dropped,
+            arrived: self.arrived,
+            holds: share >= HOLDS,
+        }
+    }
+}
+
+/// Frames a second of films and games, of most cameras, of fast ones.
+const RATES: [f64; 3] = [30.0, 60.0, 120.0];
+/// A rate is held where this share of the frames is done before the next one comes.
+const HOLDS: f64 = 0.99;
+/// A bound for the conversion to an integer: a source that stood still for a year.
+const MISSED_MAX: f64 = 4e9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_takes_longer_than_a_period_drops_those_that_come_meanwhile() {
+        let [mut slow, _, mut fast] = Camera::all();
+        for _ in 0..100 {
+            // 20 ms: less than a period of 30 a second, more than two of 120.
+            slow.frame(0.020);
+            fast.frame(0.020);
+        }
+        let row = slow.row("lease");
+        assert_eq!((row.arrived, row.dropped, row.holds), (100, 0, true), "{row:?}");
+        assert!((row.in_time_percent - 100.0).abs() < 1e-9 && row.name == "lease");
+        // 20 ms are 2.4 periods: two more frames came, and the one that was taken was late.
+        let row = fast.row("lease");
+        assert_eq!((row.arrived, row.dropped, row.holds), (300, 200, false), "{row:?}");
+        assert!(row.in_time_percent.abs() < 1e-9, "{row:?}");
+    }
+
+    #[test]
+    fn a_rate_is_held_with_one_late_frame_in_a_hundred_but_not_with_two() {
+        let holds = |late: usize| {
+            let [_, mut camera, _] = Camera::all();
+            for frame in 0..1000 {
+                camera.frame(if frame < late { 0.017 } else { 0.001 });
+            }
+            camera.row("x").holds
+        };
+        assert!(holds(0) && holds(9) && !holds(20));
+    }
+}
