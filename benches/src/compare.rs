@@ -356,6 +356,9 @@ const DIRECTIONS: &[(&str, &[&str], &[&str])] = &[
     ("staged", &["small_over_plain"], &["*"]),
     ("alloc", &[], &["pinned_over_lease", "malloc_over_lease"]),
     ("break-even", &["reuses_leased"], &[]),
+    ("neighbours", &["*"], &[]),
+    ("overlap", &[], &["*"]),
+    ("pressure", &["*"], &[]),
 ];
 
 #[cfg(test)]

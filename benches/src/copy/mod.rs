@@ -237,7 +237,9 @@ mod tests {
 
     #[test]
     fn sizes_are_sorted_and_absurd_ones_refused() {
-        let check = |sizes: &[usize], full| CopyOptions { sizes: sizes.to_vec(), full }.check();
+        let check = |sizes: &[usize], full| {
+            CopyOptions { sizes: sizes.to_vec(), full, ..CopyOptions::default() }.check()
+        };
         assert_eq!(check(&[8, 4, 8], false).unwrap(), [4, 8]);
         assert_eq!(check(&[], false).unwrap().len(), 5);
         assert_eq!(check(&[], true).unwrap().last(), Some(&(256 << 20)));

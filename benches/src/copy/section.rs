@@ -263,7 +263,7 @@ mod tests {
         let text = kinds(Ok(Rate { transfers: 32.0, lanes: 16 })).to_text();
         for words in [
             "Pinned memory reaches 87 % of the link's 63.0 GB/s up and 86 % down.",
-            "Staging is 80 % of a pageable upload of 1.1 GB and 60 % of a download.",
+            "Staging is 80 % of a pageable upload of 1 GiB and 60 % of a download.",
             "PCIe 5 x16",
             "~11.0",
             "Note: managed was left out: why",

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_held_with_one_late_frame_in_a_hundred_but_not_with_two() {
+    fn a_late_frame_costs_the_next_one_too_and_one_in_a_hundred_may_be_lost() {
         let holds = |late: usize| {
             let [_, mut camera, _] = Camera::all();
             for frame in 0..1000 {
@@ -81,6 +81,7 @@ mod tests {
             }
             camera.row("x").holds
         };
-        assert!(holds(0) && holds(9) && !holds(20));
+        // Of 1,004 frames that came 8 were late or dropped, of 1,006 then 12.
+        assert!(holds(0) && holds(4) && !holds(6));
     }
 }

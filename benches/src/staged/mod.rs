@@ -22,7 +22,7 @@ use crate::header::Header;
 use crate::text::bytes as named;
 use crate::timing::Progress;
 use crate::{BenchError, pin_room};
-use file::TestFile;
+pub(crate) use file::TestFile;
 use pytorch::PyTorch;
 use report::{STAGED_SCENARIO, StagedReport};
 use room::Room;

@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::header::Header;
 use crate::timing::Progress;
 use crate::{BenchError, pin_room};
+pub(crate) use own::map_a_page;
 use process::Program;
 use pytorch::PyTorch;
 use report::{STARTUP, SizeRatios, StartupRatios, StartupReport};

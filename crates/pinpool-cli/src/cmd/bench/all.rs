@@ -55,12 +55,22 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// A scenario as a command of this program.
 struct Entry {
     name: &'static str,
-    /// What makes it small.
-    quick: &'static [&'static str],
     /// What makes it as large as it gets.
     full: &'static [&'static str],
     /// Whether it pins so much that `--max-pinned` matters to it.
     is_bounded: bool,
+}
+
+impl Entry {
+    /// A scenario that pins much.
+    const fn bounded(name: &'static str) -> Self {
+        Self { name, full: &[], is_bounded: true }
+    }
+
+    /// A scenario that pins little.
+    const fn small(name: &'static str) -> Self {
+        Self { name, full: &[], is_bounded: false }
+    }
 }
 
 /// How large all of them are to be.
@@ -75,7 +85,7 @@ impl Size {
     fn of(arguments: &AllArgs) -> Self {
         let (of, seconds): (fn(&Entry) -> &'static [&'static str], u64) =
             match (arguments.quick, arguments.full) {
-                (true, _) => (|entry| entry.quick, QUICK_LIMIT_S),
+                (true, _) => (|_| &["--quick"], QUICK_LIMIT_S),
                 (false, true) => (|entry| entry.full, FULL_LIMIT_S),
                 (false, false) => (|_| &[], LIMIT_S),
             };
@@ -200,24 +210,21 @@ fn verdict(found: &[Found]) -> Result<(), Failure> {
     Err(Failure::Run(format!("{count} of {all} scenarios failed: {}", failed.join(", "))))
 }
 
-const QUICK: &[&str] = &["--quick"];
 /// In the order in which they are run and shown.
 const ENTRIES: &[Entry] = &[
-    Entry { name: "copy", quick: QUICK, full: &["--full"], is_bounded: true },
-    Entry { name: "gigabyte", quick: QUICK, full: &[], is_bounded: true },
-    Entry { name: "alloc", quick: QUICK, full: &[], is_bounded: true },
-    Entry { name: "break-even", quick: QUICK, full: &[], is_bounded: true },
-    Entry {
-        name: "frames",
-        quick: &["--frames", "30"],
-        full: &["--frames", "3000"],
-        is_bounded: false,
-    },
-    Entry { name: "startup", quick: QUICK, full: &[], is_bounded: true },
-    Entry { name: "lease", quick: QUICK, full: &[], is_bounded: false },
-    Entry { name: "in-flight", quick: QUICK, full: &[], is_bounded: false },
-    Entry { name: "waiting", quick: QUICK, full: &["--seconds", "30"], is_bounded: false },
-    Entry { name: "staged", quick: QUICK, full: &[], is_bounded: true },
+    Entry { full: &["--full"], ..Entry::bounded("copy") },
+    Entry::bounded("gigabyte"),
+    Entry::bounded("alloc"),
+    Entry::bounded("break-even"),
+    Entry { full: &["--frames", "3000"], ..Entry::small("frames") },
+    Entry::bounded("neighbours"),
+    Entry::bounded("overlap"),
+    Entry::bounded("startup"),
+    Entry::small("lease"),
+    Entry::small("in-flight"),
+    Entry { full: &["--seconds", "30"], ..Entry::small("waiting") },
+    Entry::bounded("staged"),
+    Entry::bounded("pressure"),
 ];
 const QUICK_LIMIT_S: u64 = 60;
 const LIMIT_S: u64 = 900;
