@@ -356,4 +356,51 @@ const DIRECTIONS: &[(&str, &[&str], &[&str])] = &[
     ("staged", &["small_over_plain"], &["*"]),
     ("alloc", &[], &["pinned_over_lease", "malloc_over_lease"]),
     ("break-even", &["reuses_leased"], &[]),
+    ("neighbours", &["*"], &[]),
+    ("overlap", &[], &["*"]),
+    ("pressure", &["*"], &[]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ratios_are_found_by_field_and_by_row_with_their_rounds() {
+        let ratios = Ratio::all(&json!({
+            "none": null,
+            "plain": 1.5,
+            "range": { "median": 2.0, "low": 1.0, "high": 3.0 },
+            "rows": [{ "direction": "h2d", "bytes": 4096, "over": 0.5, "repeats": 7 }],
+        }));
+        let found = |name: &str| ratios.iter().find(|ratio| ratio.name == name);
+        assert_eq!(ratios.len(), 3, "{ratios:?}");
+        assert_eq!(found("plain").map(|ratio| (ratio.value, ratio.low)), Some((1.5, None)));
+        let range = found("range").map(|ratio| (ratio.value, ratio.low, ratio.high));
+        assert_eq!(range, Some((2.0, Some(1.0), Some(3.0))));
+        assert!(found("rows 4 KiB h2d 7 repeats over").is_some(), "{ratios:?}");
+    }
+
+    #[test]
+    fn what_is_worse_depends_on_which_way_is_better() {
+        let worse = |better: Better, after: f64| better.worse_percent(10.0, after);
+        assert_eq!((worse(Better::Larger, 9.0), worse(Better::Larger, 11.0)), (10.0, -10.0));
+        assert_eq!((worse(Better::Smaller, 9.0), worse(Better::Smaller, 11.0)), (-10.0, 10.0));
+        assert_eq!((worse(Better::Unknown, 9.0), worse(Better::Unknown, 11.0)), (10.0, 10.0));
+        // From nothing to something is more than any limit, and nothing stays nothing.
+        assert_eq!(Better::Smaller.worse_percent(0.0, 1.0), f64::INFINITY);
+        assert_eq!(Better::Smaller.worse_percent(0.0, 0.0), 0.0);
+    }
+
+    #[test]
+    fn directions_are_of_the_scenario_and_of_the_last_word() {
+        assert_eq!(Better::of("lease", "growth_p99"), Better::Smaller);
+        assert_eq!(Better::of("lease", "mutex_vec_2_threads"), Better::Larger);
+        assert_eq!(Better::of("copy", "h2d 4 KiB lease_over_raw"), Better::Larger);
+        assert_eq!(Better::of("copy", "h2d 4 KiB pageable_over_raw"), Better::Unknown);
+        assert_eq!(Better::of("staged", "small_over_plain"), Better::Smaller);
+        assert_eq!(Better::of("dance", "growth_p99"), Better::Unknown);
+    }
+}

@@ -59,6 +59,9 @@ impl Report {
             Self::Alloc(report) => Origin::from(&report.header),
             Self::BreakEven(report) => Origin::from(&report.header),
             Self::Gigabyte(report) => Origin::from(&report.header),
+            Self::Neighbours(report) => Origin::from(&report.header),
+            Self::Overlap(report) => Origin::from(&report.header),
+            Self::Pressure(report) => Origin::from(&report.header),
         }
     }
 
@@ -75,6 +78,9 @@ impl Report {
             Self::Alloc(report) => report.section(),
             Self::BreakEven(report) => report.section(),
             Self::Gigabyte(report) => report.section(),
+            Self::Neighbours(report) => report.section(),
+            Self::Overlap(report) => report.section(),
+            Self::Pressure(report) => report.section(),
         }
     }
 
@@ -94,6 +100,9 @@ impl Report {
             Self::Alloc(report) => report.to_json(),
             Self::BreakEven(report) => report.to_json(),
             Self::Gigabyte(report) => report.to_json(),
+            Self::Neighbours(report) => report.to_json(),
+            Self::Overlap(report) => report.to_json(),
+            Self::Pressure(report) => report.to_json(),
         }
     }
 
@@ -110,6 +119,9 @@ impl Report {
             Self::Alloc(report) => report.to_text(),
             Self::BreakEven(report) => report.to_text(),
             Self::Gigabyte(report) => report.to_text(),
+            Self::Neighbours(report) => report.to_text(),
+            Self::Overlap(report) => report.to_text(),
+            Self::Pressure(report) => report.to_text(),
         }
     }
 }

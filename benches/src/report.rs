@@ -12,6 +12,9 @@ use crate::gigabyte::report::{GIGABYTE, GigabyteReport};
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
 use crate::lease::report::{LEASE_SCENARIO, LeaseReport};
 use crate::machine::Machine;
+use crate::neighbours::report::{NEIGHBOURS, NeighboursReport};
+use crate::overlap::report::{OVERLAP, OverlapReport};
+use crate::pressure::report::{PRESSURE, PressureReport};
 use crate::staged::report::{STAGED_SCENARIO, StagedReport};
 use crate::startup::report::{STARTUP, StartupReport};
 use crate::tables;
@@ -202,18 +205,30 @@ pub enum Report {
     BreakEven(Box<BreakEvenReport>),
     /// A result of `bench gigabyte`.
     Gigabyte(Box<GigabyteReport>),
+    /// A result of `bench neighbours`.
+    Neighbours(Box<NeighboursReport>),
+    /// A result of `bench overlap`.
+    Overlap(Box<OverlapReport>),
+    /// A result of `bench pressure`.
+    Pressure(Box<PressureReport>),
 }
 
 impl Report {
     /// Why nothing was measured, where nothing was.
     pub fn not_run(&self) -> Option<&str> {
         match self {
-            Self::Frames(_) | Self::Waiting(_) | Self::Lease(_) | Self::Startup(_) => None,
+            Self::Frames(_)
+            | Self::Waiting(_)
+            | Self::Lease(_)
+            | Self::Startup(_)
+            | Self::Neighbours(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
             Self::InFlight(report) => report.header.not_run.as_deref(),
             Self::Staged(report) => report.header.not_run.as_deref(),
             Self::BreakEven(report) => report.header.not_run.as_deref(),
             Self::Alloc(_) | Self::Gigabyte(_) => None,
+            Self::Overlap(report) => report.header.not_run.as_deref(),
+            Self::Pressure(report) => report.header.not_run.as_deref(),
         }
     }
 
@@ -230,6 +245,9 @@ impl Report {
             Self::Alloc(report) => report.header.quick,
             Self::BreakEven(report) => report.header.quick,
             Self::Gigabyte(report) => report.header.quick,
+            Self::Neighbours(report) => report.header.quick,
+            Self::Overlap(report) => report.header.quick,
+            Self::Pressure(report) => report.header.quick,
         }
     }
 
@@ -251,6 +269,9 @@ impl Report {
             LEASE_SCENARIO => serde_json::from_str(json).map(Self::Lease),
             STARTUP => serde_json::from_str(json).map(Self::Startup),
             STAGED_SCENARIO => serde_json::from_str(json).map(Self::Staged),
+            NEIGHBOURS => serde_json::from_str(json).map(Self::Neighbours),
+            OVERLAP => serde_json::from_str(json).map(Self::Overlap),
+            PRESSURE => serde_json::from_str(json).map(Self::Pressure),
             ALLOC_SCENARIO => serde_json::from_str(json).map(Self::Alloc),
             BREAK_EVEN => serde_json::from_str(json).map(Self::BreakEven),
             GIGABYTE => serde_json::from_str(json).map(Self::Gigabyte),
@@ -459,7 +480,7 @@ pub(crate) fn to_json(report: &impl Serialize) -> Result<String, BenchError> {
 }
 
 /// The names of all scenarios that have results.
-const SCENARIOS: [&str; 10] = [
+const SCENARIOS: [&str; 13] = [
     FRAMES,
     COPY,
     IN_FLIGHT,
@@ -470,6 +491,9 @@ const SCENARIOS: [&str; 10] = [
     ALLOC_SCENARIO,
     BREAK_EVEN,
     GIGABYTE,
+    NEIGHBOURS,
+    OVERLAP,
+    PRESSURE,
 ];
 /// The name of the scenario of [`FramesReport`].
 pub const FRAMES: &str = "frames";

@@ -205,14 +205,18 @@ impl SectionTable {
     /// The ratios that were measured, as a result's JSON has them; `None` where there is none.
     pub(crate) fn of_ratios(scenario: &str, ratios: &impl Serialize) -> Option<Self> {
         let ratios = Ratio::all(&serde_json::to_value(ratios).unwrap_or_default());
+        let has_rounds = ratios.iter().any(|ratio| ratio.low.is_some());
         let row = |ratio: &Ratio| {
-            let end = |end: Option<f64>| end.map_or_else(|| "-".to_owned(), text::number);
-            let better = Better::of(scenario, &ratio.name).words();
-            let numbers = [text::number(ratio.value), end(ratio.low), end(ratio.high)];
-            let name = [ratio.name.replace('_', " ")].into_iter();
-            name.chain(numbers).chain([better.to_owned()]).collect()
+            let mut cells = vec![ratio.name.replace('_', " "), text::number(ratio.value)];
+            if has_rounds {
+                let ends = [ratio.low, ratio.high];
+                cells.extend(ends.map(|end| end.map_or_else(|| "-".to_owned(), text::number)));
+            }
+            cells.push(Better::of(scenario, &ratio.name).words().to_owned());
+            cells
         };
-        let header = ["ratio", "measured", "lowest round", "highest round", "better"];
+        let rounds = if has_rounds { &["lowest round", "highest round"][..] } else { &[] };
+        let header = ["ratio", "measured"].iter().chain(rounds).chain(&["better"]).copied();
         let table = || Self::new("Ratios", header, ratios.iter().map(row).collect());
         (!ratios.is_empty()).then(table)
     }

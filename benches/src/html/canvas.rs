@@ -73,7 +73,7 @@ pub(super) fn font() -> FontDesc<'static> {
 
 /// About how wide a text is; the page's font is not known.
 pub(super) fn text_width(words: &str) -> i32 {
-    i32::try_from(words.chars().count()).unwrap_or(i32::MAX / 16).saturating_mul(7)
+    i32::try_from(words.chars().count()).unwrap_or(i32::MAX / 16).saturating_mul(CHARACTER_PX)
 }
 
 /// Lines of at most so many characters, cut between words.
@@ -126,7 +126,8 @@ impl Scale {
     }
 
     fn log(low: f64, high: f64, bytes: bool) -> Self {
-        let base: f64 = if bytes { 2.0 } else { 10.0 };
+        // Decades are too coarse for what grows by little.
+        let base: f64 = if bytes || high / low <= SMALL_GROWTH { 2.0 } else { 10.0 };
         let first = (low.log(base) + TOLERANCE).floor();
         let last = (high.log(base) - TOLERANCE).ceil().max(first + 1.0);
         let stride = ((last - first) / TICKS_MAX).ceil().max(1.0);
@@ -200,9 +201,13 @@ fn plain(value: f64) -> String {
 pub(super) const WIDTH: u32 = 520;
 /// The same, for what is reckoned with places.
 pub(super) const RIGHT: i32 = 520;
-const FONT_PX: i32 = 13;
+const FONT_PX: i32 = 15;
+/// About the width of a character in any font.
+pub(super) const CHARACTER_PX: i32 = 8;
 /// Of a logarithm, which seldom is a whole number where it should be.
 const TOLERANCE: f64 = 1e-9;
+/// Up to this, ticks are powers of two.
+const SMALL_GROWTH: f64 = 64.0;
 const TICKS_MAX: f64 = 7.0;
 
 #[cfg(test)]
@@ -217,6 +222,7 @@ mod tests {
         };
         assert_eq!(ticks(&[3.0, 47.0], false, false), ["0", "10", "20", "30", "40", "50"]);
         assert_eq!(ticks(&[3.0, 4700.0], true, false), ["1", "10", "100", "1000", "10k"]);
+        assert_eq!(ticks(&[1.0, 16.0], true, false), ["1", "2", "4", "8", "16"]);
         assert_eq!(ticks(&[4096.0, 16384.0], true, true), ["4 KiB", "8 KiB", "16 KiB"]);
         assert_eq!(ticks(&[0.0], false, false).first().map(String::as_str), Some("0"));
         assert!(!ticks(&[], true, false).is_empty());

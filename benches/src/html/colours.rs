@@ -15,10 +15,8 @@ pub(super) const MUTED: Colour = (RGBColor(0x5f, 0x69, 0x75), RGBColor(0x9a, 0xa
 pub(super) const GRID: Colour = (RGBColor(0xd9, 0xdd, 0xe3), RGBColor(0x34, 0x3a, 0x42));
 /// Behind text.
 pub(super) const SOFT: Colour = (RGBColor(0xec, 0xf1, 0xf8), RGBColor(0x23, 0x2b, 0x36));
-/// The paper itself, for text on a colour.
-pub(super) const PAPER: Colour = (RGBColor(0xff, 0xff, 0xff), RGBColor(0x14, 0x17, 0x1b));
 /// One after the other, told apart by people who see fewer colours too.
-const SERIES: [Colour; 8] = [
+const SERIES: [Colour; COUNT] = [
     (RGBColor(0x1f, 0x6f, 0xc4), RGBColor(0x6a, 0xae, 0xf5)),
     (RGBColor(0xd5, 0x5e, 0x00), RGBColor(0xf5, 0x93, 0x4a)),
     (RGBColor(0x00, 0x8f, 0x6b), RGBColor(0x3f, 0xcb, 0xa2)),
@@ -28,6 +26,9 @@ const SERIES: [Colour; 8] = [
     (RGBColor(0x6b, 0x4f, 0xbb), RGBColor(0xb0, 0x9c, 0xf0)),
     (RGBColor(0x70, 0x70, 0x70), RGBColor(0xb5, 0xb5, 0xb5)),
 ];
+
+/// Colours of curves and names.
+pub(super) const COUNT: usize = 8;
 
 /// The colour of the curve or name at `index`.
 pub(super) fn series(index: usize) -> RGBColor {
@@ -39,20 +40,27 @@ pub(super) fn hex(colour: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
 }
 
-/// Rules that swap the colours of pictures where the reader's paper is dark; a rule is stronger than
-/// an attribute of SVG.
-pub(super) fn dark_rules() -> String {
-    let mut rules = "@media (prefers-color-scheme: dark) {\n".to_owned();
-    for (light, dark) in [INK, MUTED, GRID, SOFT, PAPER].into_iter().chain(SERIES) {
-        let (light, dark) = (hex(light), hex(dark));
+/// The rules of legends, and those that swap the colours of pictures where the reader's paper is
+/// dark: a rule is stronger than an attribute of SVG.
+pub(super) fn rules() -> String {
+    let mut rules = String::new();
+    for (light, _) in SERIES {
+        rules.push_str(&legend_rule(light, light));
+    }
+    rules.push_str("@media (prefers-color-scheme: dark) {\n");
+    for (light, dark) in [INK, MUTED, GRID, SOFT].into_iter().chain(SERIES) {
+        let (from, to) = (hex(light), hex(dark));
         // Writing to a `String` cannot fail.
-        let _ = writeln!(
+        let _ = write!(
             rules,
-            "  svg [stroke=\"{light}\"] {{ stroke: {dark}; }}\n  \
-             svg [fill=\"{light}\"] {{ fill: {dark}; }}\n  \
-             .legend i[data-colour=\"{light}\"] {{ background: {dark} !important; }}"
+            "svg [stroke=\"{from}\"] {{ stroke: {to}; }}\nsvg [fill=\"{from}\"] {{ fill: {to}; }}\n{}",
+            legend_rule(light, dark),
         );
     }
     rules.push_str("}\n");
     rules
+}
+
+fn legend_rule(name: RGBColor, shown: RGBColor) -> String {
+    format!(".legend i[data-colour=\"{}\"] {{ color: {}; }}\n", hex(name), hex(shown))
 }

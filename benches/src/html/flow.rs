@@ -4,7 +4,7 @@ use plotters::prelude::{PathElement, Polygon};
 use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor};
 
-use super::canvas::{self, Area, RIGHT, drawing, fill, text_width, wrapped, write};
+use super::canvas::{self, Area, CHARACTER_PX, RIGHT, drawing, fill, text_width, wrapped, write};
 use super::colours::{self, INK, MUTED, SOFT};
 use crate::BenchError;
 use crate::section::{FlowRow, FlowStep};
@@ -14,7 +14,7 @@ use crate::text;
 pub(super) fn draw(title: &str, rows: &[FlowRow]) -> Result<String, BenchError> {
     let columns = rows.iter().map(|row| row.steps.len()).max().unwrap_or(1).clamp(1, COLUMNS_MAX);
     let width = (RIGHT - GAP * (cast(columns) - 1)) / cast(columns);
-    let characters = usize::try_from((width - 12) / 7).unwrap_or(1);
+    let characters = usize::try_from((width - 12) / CHARACTER_PX).unwrap_or(1);
     let steps = rows.iter().flat_map(|row| &row.steps);
     let lines = steps.map(|step| wrapped(&step.name, characters).len()).max().unwrap_or(1);
     let boxes = Boxes { columns, width, height: cast(lines) * LINE_HEIGHT + 36, characters };
@@ -119,5 +119,5 @@ fn cast(count: usize) -> i32 {
 
 const COLUMNS_MAX: usize = 4;
 const GAP: i32 = 18;
-const LINE_HEIGHT: i32 = 16;
+const LINE_HEIGHT: i32 = 18;
 const TITLE_HEIGHT: i32 = 26;

@@ -57,7 +57,7 @@ pub fn page(outcomes: &[Outcome]) -> Result<String, BenchError> {
     for (at, (outcome, section)) in outcomes.iter().zip(&sections).enumerate() {
         body.push_str(&section_of(at, outcome, section, machine)?);
     }
-    let style = format!("{STYLE}{}", colours::dark_rules());
+    let style = format!("{STYLE}{}", colours::rules());
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

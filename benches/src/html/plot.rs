@@ -41,10 +41,8 @@ pub(super) fn figure(plot: &Plot) -> Result<String, BenchError> {
 fn legend_of(names: &[&str]) -> String {
     let item = |(at, name): (usize, &&str)| {
         let colour = colours::hex(colours::series(at));
-        format!(
-            "<li><i data-colour=\"{colour}\" style=\"background:{colour}\"></i>{}</li>",
-            escaped(name)
-        )
+        let class = if at < colours::COUNT { "" } else { " class=\"ring\"" };
+        format!("<li><i{class} data-colour=\"{colour}\"></i>{}</li>", escaped(name))
     };
     let items: String = names.iter().enumerate().map(item).collect();
     if items.is_empty() { items } else { format!("<ul class=\"legend\">{items}</ul>") }
@@ -57,10 +55,10 @@ fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Result<String, B
     canvas::svg(title, LINES_HEIGHT, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin_top(8)
-            .margin_right(26)
+            .margin_right(30)
             .margin_bottom(2)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
+            .x_label_area_size(48)
+            .y_label_area_size(70)
             .build_cartesian_2d(over_x, over_y)
             .map_err(drawing)?;
         chart
@@ -80,9 +78,13 @@ fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Result<String, B
                 px.is_finite() && py.is_finite() && (!x.log || px > 0.0) && (!y.log || py > 0.0)
             };
             let points: Vec<(f64, f64)> = series.points.iter().copied().filter(drawn).collect();
-            let dots = points.iter().map(|&point| Circle::new(point, 3, colour.filled()));
+            // Past the colours that there are, rings on thin lines.
+            let (dot, width) =
+                if at < colours::COUNT { (colour.filled(), 2) } else { (colour.into(), 1) };
+            let dots = points.iter().map(|&point| Circle::new(point, 3, dot));
             chart.draw_series(dots).map_err(drawing)?;
-            chart.draw_series(LineSeries::new(points, colour.stroke_width(2))).map_err(drawing)?;
+            let line = LineSeries::new(points, colour.stroke_width(width));
+            chart.draw_series(line).map_err(drawing)?;
         }
         Ok(())
     })
@@ -95,8 +97,8 @@ fn bars(title: &str, bars: &[Bar]) -> Result<String, BenchError> {
     let height = rows_height(bars.len());
     canvas::svg(title, height, |area| {
         for (bar, top) in bars.iter().zip(tops()) {
-            write(area, &bar.name, (0, top + 8), HPos::Left, INK.0)?;
-            let middle = top + 25;
+            write(area, &bar.name, (0, top + 9), HPos::Left, INK.0)?;
+            let middle = top + 27;
             fill(area, [(0, middle - 7), (BARS_WIDTH, middle + 7)], colours::SOFT.0)?;
             let end = across(&scale, bar.value);
             fill(area, [(0, middle - 7), (end.max(1), middle + 7)], colours::series(0))?;
@@ -140,11 +142,11 @@ fn timeline(title: &str, lanes: &[Lane], labels: &[&str]) -> Result<String, Benc
             write(area, &short(tick), (x, bottom + 12), anchor, MUTED.0)?;
         }
         for (lane, top) in lanes.iter().zip(tops()) {
-            write(area, &lane.name, (0, top + 8), HPos::Left, INK.0)?;
+            write(area, &lane.name, (0, top + 9), HPos::Left, INK.0)?;
             for span in &lane.spans {
                 let at = labels.iter().position(|label| **label == span.label).unwrap_or(0);
                 let [start, end] = [span.start, span.end].map(|at| place(&scale, at, RIGHT - 24));
-                let corners = [(start, top + 18), (end.max(start + 1), top + 34)];
+                let corners = [(start, top + 20), (end.max(start + 1), top + 36)];
                 fill(area, corners, colours::series(at))?;
             }
         }
@@ -187,6 +189,72 @@ fn rows_height(rows: usize) -> u32 {
 }
 
 const LINES_HEIGHT: u32 = 320;
-const ROW_HEIGHT: i32 = 40;
+const ROW_HEIGHT: i32 = 44;
 /// The rest of the width is for numbers.
-const BARS_WIDTH: i32 = RIGHT - 72;
+const BARS_WIDTH: i32 = RIGHT - 80;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+mod tests {
+    use super::*;
+    use crate::section::{FlowRow, FlowStep, Span};
+
+    fn lines(log: bool, points: &[(f64, f64)]) -> Plot {
+        let axis = |title: &str| Axis { title: title.into(), log };
+        let points = points.iter().map(|&(x, y)| ("<a> & \"b\"", x, y));
+        Plot::lines("<title> & more", axis("bytes <of>"), axis("GB/s"), points)
+    }
+
+    fn flow(steps: usize) -> Plot {
+        let step = |at| FlowStep { name: format!("step <{at}> of many words"), ms: Some(1.5) };
+        let steps = (0..steps).map(step).chain([FlowStep { name: "last".into(), ms: None }]);
+        let row = FlowRow { name: "pageable & slow".into(), steps: steps.collect() };
+        Plot::Flow { title: "flow".into(), rows: vec![row.clone(), row] }
+    }
+
+    #[test]
+    fn names_are_shown_as_they_are_and_nothing_names_a_network() {
+        for plot in [lines(true, &[(1.0, 2.0), (1e9, 3.0)]), flow(3)] {
+            let figure = figure(&plot).unwrap();
+            for raw in ["<a>", "<title>", "<of>", "<1>", "& ", "http"] {
+                assert!(!figure.contains(raw), "{raw}: {figure}");
+            }
+            assert!(figure.contains("&lt;"), "{figure}");
+            assert_eq!(figure.matches("<svg").count(), 1);
+        }
+    }
+
+    #[test]
+    fn every_kind_is_drawn_whatever_its_figures() {
+        let mut bar = Bar::new("bar", -1.0);
+        (bar.low, bar.high) = (Some(-2.0), Some(f64::INFINITY));
+        let span = Span { start: 2.0, end: 1.0, label: "backwards".into() };
+        let lane = Lane { name: "stream".into(), spans: vec![span] };
+        let odd = [(0.0, -1.0), (f64::NAN, 1.0), (5.0, f64::INFINITY)];
+        let (title, unit) = (String::new(), String::new());
+        for plot in [
+            lines(true, &odd),
+            lines(false, &odd),
+            lines(false, &[]),
+            lines(true, &[(7.0, 7.0)]),
+            Plot::Bars { title: title.clone(), unit: unit.clone(), bars: vec![bar] },
+            Plot::Bars { title: title.clone(), unit: unit.clone(), bars: Vec::new() },
+            Plot::Timeline { title: title.clone(), unit: unit.clone(), lanes: vec![lane] },
+            Plot::Timeline { title: title.clone(), unit, lanes: Vec::new() },
+            Plot::Flow { title, rows: Vec::new() },
+            flow(0),
+            flow(9),
+        ] {
+            let figure = figure(&plot).unwrap();
+            assert!(figure.contains("<svg") && !figure.contains("NaN"), "{plot:?}: {figure}");
+        }
+    }
+
+    #[test]
+    fn a_time_stands_in_each_step_and_their_sum_beside_the_way() {
+        let figure = figure(&flow(4)).unwrap();
+        assert_eq!(figure.matches("1.50 ms").count(), 8, "{figure}");
+        assert_eq!(figure.matches("together 6.00 ms").count(), 2, "{figure}");
+        assert_eq!(figure.matches("not timed alone").count(), 2, "{figure}");
+    }
+}

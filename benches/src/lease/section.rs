@@ -1,14 +1,18 @@
 //! The result of the scenario `lease` on a page: its tables, and its curves.
 
 use super::report::{LEASE_SCENARIO, LeaseReport, RateRow, STAMPS};
+use crate::churn::PINPOOL;
 use crate::section::{Axis, Bar, Plot, Section};
 
 impl LeaseReport {
     /// The result for a page.
     pub fn section(&self) -> Section {
         let rates = |title, x, rows: &[RateRow]| {
+            // The pool in its other sizes lies so near itself that one curve stands for all.
+            let shown = |row: &&RateRow| row.source == PINPOOL || !row.source.starts_with(PINPOOL);
+            let shown = rows.iter().filter(shown);
             let points =
-                rows.iter().map(|row| (row.source.as_str(), row.threads as f64, row.mops.median));
+                shown.map(|row| (row.source.as_str(), row.threads as f64, row.mops.median));
             Plot::lines(title, Axis::log(x), Axis::log("millions a second, all together"), points)
         };
         let tail = self.tail.iter().filter(|row| row.source != STAMPS).map(|row| Bar {

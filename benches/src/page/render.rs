@@ -130,6 +130,9 @@ fn figures(committed: &Committed) -> String {
         Report::Alloc(report) => tabled(report.as_ref()),
         Report::BreakEven(report) => tabled(report.as_ref()),
         Report::Gigabyte(report) => tabled(report.as_ref()),
+        Report::Neighbours(report) => tabled(report.as_ref()),
+        Report::Overlap(report) => tabled(report.as_ref()),
+        Report::Pressure(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.

@@ -90,13 +90,26 @@ pub(crate) enum Scenario {
     Startup(StartupArgs),
     /// Ordinary memory and files to and from the GPU: stagers, the driver's own copies, a lease
     Staged(StagedArgs),
+    /// A thread that pins memory for each frame: what that does to another's copies and launches
+    Neighbours(NeighboursArgs),
+    /// Chunks to the GPU, a kernel and back, in several streams: pageable against pinned memory
+    Overlap(OverlapArgs),
+    /// What pinned memory costs the rest of the system: a neighbour that needs memory and a file
+    ///
+    /// Without --quick it takes most of the memory that is available, for some minutes, and keeps an eighth of
+    /// it free, 4 GiB at most: let nothing else run beside it. It writes a file twice as large.
+    Pressure(PressureArgs),
     /// The process that `startup` starts beside itself
     #[command(name = NEIGHBOUR, hide = true)]
     StartupNeighbour,
+    /// The process that `pressure` starts beside itself
+    #[command(name = PRESSURE_NEIGHBOUR, hide = true)]
+    PressureNeighbour(PressureNeighbourArgs),
 }
 
-/// The name of the command that only this program gives itself.
+/// The names of the commands that only this program gives itself.
 pub(crate) const NEIGHBOUR: &str = "startup-neighbour";
+pub(crate) const PRESSURE_NEIGHBOUR: &str = "pressure-neighbour";
 
 #[derive(Debug, Args)]
 pub(crate) struct AllArgs {
@@ -109,6 +122,8 @@ pub(crate) struct AllArgs {
     /// Run every scenario in its largest size
     #[arg(long, conflicts_with = "quick")]
     pub(crate) full: bool,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
     /// Write the results as JSON into this folder, one file for each scenario
     #[arg(long, value_name = "DIR")]
     pub(crate) json: Option<PathBuf>,
@@ -157,6 +172,9 @@ pub(crate) struct FramesArgs {
     /// Pace the frames, and count those that miss their deadline
     #[arg(long, value_name = "FPS")]
     pub(crate) rate: Option<f64>,
+    /// Count 30 frames for each source, whose figures mean little
+    #[arg(long, conflicts_with = "frames")]
+    pub(crate) quick: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -278,6 +296,8 @@ pub(crate) struct StartupArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
@@ -293,7 +313,42 @@ pub(crate) struct StagedArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NeighboursArgs {
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OverlapArgs {
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PressureArgs {
+    /// Lay the neighbour's file here instead of in the system's folder for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) file_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PressureNeighbourArgs {
+    /// Where its file lies
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -322,5 +377,13 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn bytes_may_have_a_unit() {
+        for (text, wanted) in [("4096", 4096), ("1GiB", 1 << 30), ("1.5 MB", 1_500_000)] {
+            assert_eq!(bytes(text), Ok(wanted));
+        }
+        assert!(bytes("many").is_err() && bytes("-1").is_err());
     }
 }

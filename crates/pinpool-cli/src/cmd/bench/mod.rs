@@ -9,7 +9,10 @@ mod frames;
 mod gigabyte;
 mod in_flight;
 mod lease;
+mod neighbours;
+mod overlap;
 mod page;
+mod pressure;
 mod staged;
 mod startup;
 mod waiting;
@@ -40,7 +43,11 @@ pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         Scenario::Waiting(arguments) => waiting::run(arguments),
         Scenario::Startup(arguments) => startup::run(arguments),
         Scenario::Staged(arguments) => staged::run(arguments),
+        Scenario::Neighbours(arguments) => neighbours::run(arguments),
+        Scenario::Overlap(arguments) => overlap::run(arguments),
+        Scenario::Pressure(arguments) => pressure::run(arguments),
         Scenario::StartupNeighbour => startup::neighbour(),
+        Scenario::PressureNeighbour(arguments) => pressure::neighbour(arguments),
     }
 }
 

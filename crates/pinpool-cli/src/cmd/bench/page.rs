@@ -13,9 +13,17 @@ use crate::failure::Failure;
 use crate::out;
 
 pub(crate) fn run(arguments: &PageArgs) -> Result<(), Failure> {
-    let found: Result<Vec<Found>, Failure> =
-        arguments.files.iter().map(|path| read(path).map(Found::Ran)).collect();
-    Folder::check(&arguments.report)?.write(found?)
+    let reports: Result<Vec<Report>, Failure> =
+        arguments.files.iter().map(|path| read(path)).collect();
+    let reports = reports?;
+    let folder = Folder::check(&arguments.report)?;
+    let found = reports.into_iter().zip(&arguments.files).map(|(report, path)| {
+        match folder.name_within(path) {
+            Some(name) => Found::There(report, name),
+            None => Found::Ran(report),
+        }
+    });
+    folder.write(found.collect())
 }
 
 /// Reads a result that was written before.
@@ -30,6 +38,8 @@ pub(super) fn read(path: &Path) -> Result<Report, Failure> {
 pub(super) enum Found {
     /// A result.
     Ran(Report),
+    /// A result that is in the folder of the page already, under this name.
+    There(Report, String),
     /// A scenario that gave none, and why.
     Failed(&'static str, String),
 }
@@ -46,15 +56,26 @@ impl Folder {
         Ok(Self(path.to_owned()))
     }
 
+    /// The name of a file that lies in this folder.
+    fn name_within(&self, path: &Path) -> Option<String> {
+        let path = fs::canonicalize(path).ok()?;
+        let is_within = path.parent() == fs::canonicalize(&self.0).ok().as_deref();
+        is_within.then(|| path.file_name()?.to_str().map(str::to_owned))?
+    }
+
     /// Writes the page and, beside it, each result; says where on standard error.
     pub(super) fn write(&self, found: Vec<Found>) -> Result<(), Failure> {
+        // No result may be written over one that the page shows.
+        let mut used: Vec<String> = found.iter().filter_map(Found::name).collect();
         let mut outcomes: Vec<Outcome> = Vec::new();
         for found in found {
             outcomes.push(match found {
                 Found::Failed(scenario, reason) => Outcome::Failed { scenario, reason },
+                Found::There(report, file) => Outcome::Ran { report, file },
                 Found::Ran(report) => {
-                    let file = unused_name(report.origin().scenario, &outcomes);
+                    let file = unused_name(report.origin().scenario, &used);
                     self.write_file(&file, &report.to_json()?)?;
+                    used.push(file.clone());
                     Outcome::Ran { report, file }
                 }
             });
@@ -71,14 +92,20 @@ impl Folder {
     }
 }
 
-/// `scenario.json`, or with a number where a result of that scenario is there already.
-fn unused_name(scenario: &str, outcomes: &[Outcome]) -> String {
-    let is_used = |name: &String| {
-        outcomes.iter().any(|outcome| matches!(outcome, Outcome::Ran { file, .. } if file == name))
-    };
+impl Found {
+    fn name(&self) -> Option<String> {
+        match self {
+            Self::There(_, name) => Some(name.clone()),
+            Self::Ran(_) | Self::Failed(..) => None,
+        }
+    }
+}
+
+/// `scenario.json`, or with a number where that is another result's.
+fn unused_name(scenario: &str, used: &[String]) -> String {
     let numbered = (2..).map(|number: u32| format!("{scenario}-{number}.json"));
     let mut names = std::iter::once(format!("{scenario}.json")).chain(numbered);
-    names.find(|name| !is_used(name)).unwrap_or_default()
+    names.find(|name| !used.contains(name)).unwrap_or_default()
 }
 
 const PAGE: &str = "index.html";
