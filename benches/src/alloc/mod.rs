@@ -77,7 +77,7 @@ pub fn run(
         report.ratios.push(ratio(&sides, &times, bytes));
         progress.step();
     }
-    report.notes.dedup();
+    pin_room::each_once(&mut report.notes);
     Ok(report)
 }
 

@@ -78,7 +78,7 @@ pub fn run(
         }
         progress.step();
     }
-    report.notes.dedup();
+    pin_room::each_once(&mut report.notes);
     report.recommend();
     Ok(report)
 }
