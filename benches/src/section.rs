@@ -221,7 +221,7 @@ impl SectionTable {
         };
         let rounds = if has_rounds { &["lowest round", "highest round"][..] } else { &[] };
         let header = ["ratio", "measured"].iter().chain(rounds).chain(&["better"]).copied();
-        let table = || Self::new("Ratios", header, ratios.iter().map(row).collect());
+        let table = || Self::new("Ratios that say most", header, ratios.iter().map(row).collect());
         (!ratios.is_empty()).then(table)
     }
 }
