@@ -118,6 +118,11 @@ impl DeviceMemory {
         self.address
     }
 
+    /// The stream that the block is made, used and freed in.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
     /// Copies `source` here and waits.
     ///
     /// # Errors
@@ -142,6 +147,36 @@ impl DeviceMemory {
         let copied =
             unsafe { result::memcpy_dtoh_async(target, self.address, self.stream.cu_stream()) };
         self.finish(copied)
+    }
+
+    /// Queues a copy of `source` here, in the block's stream.
+    ///
+    /// # Errors
+    /// As [`Self::copy_in`].
+    ///
+    /// # Safety
+    /// `source` stays as it is until the stream has run dry, also where this fails.
+    pub unsafe fn queue_in(&mut self, source: &[u8]) -> Result<(), BenchError> {
+        self.check(source.len())?;
+        // SAFETY: the block is at least as long as `source` (checked), and the caller keeps that.
+        let queued =
+            unsafe { result::memcpy_htod_async(self.address, source, self.stream.cu_stream()) };
+        queued.map_err(|cause| BenchError::failed("copying a buffer", cause))
+    }
+
+    /// Queues a copy from here that fills `target`, in the block's stream.
+    ///
+    /// # Errors
+    /// As [`Self::copy_out`].
+    ///
+    /// # Safety
+    /// `target` is neither freed nor looked at until the stream has run dry, also where this fails.
+    pub unsafe fn queue_out(&self, target: &mut [u8]) -> Result<(), BenchError> {
+        self.check(target.len())?;
+        // SAFETY: the block is at least as long as `target` (checked), and the caller keeps that.
+        let queued =
+            unsafe { result::memcpy_dtoh_async(target, self.address, self.stream.cu_stream()) };
+        queued.map_err(|cause| BenchError::failed("copying a buffer", cause))
     }
 
     fn check(&self, bytes: usize) -> Result<(), BenchError> {

@@ -5,11 +5,19 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
+use crate::alloc::report::{ALLOC_SCENARIO, AllocReport};
+use crate::break_even::report::{BREAK_EVEN, BreakEvenReport};
+use crate::copy::report::Kinds;
+use crate::gigabyte::report::{GIGABYTE, GigabyteReport};
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
 use crate::lease::report::{LEASE_SCENARIO, LeaseReport};
 use crate::machine::Machine;
+use crate::neighbours::report::{NEIGHBOURS, NeighboursReport};
+use crate::overlap::report::{OVERLAP, OverlapReport};
+use crate::pressure::report::{PRESSURE, PressureReport};
 use crate::staged::report::{STAGED_SCENARIO, StagedReport};
 use crate::startup::report::{STARTUP, StartupReport};
+use crate::tables;
 use crate::text;
 use crate::waiting::report::{WAITING_SCENARIO, WaitingReport};
 
@@ -46,6 +54,26 @@ pub struct FramesReport {
     pub rows: Vec<FramesRow>,
     /// Leases against each of the others.
     pub ratios: FramesRatios,
+    /// Which frame rates each rival holds; results of before they were looked at have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<RateRow>,
+}
+
+/// What becomes of the frames of a camera that waits for nobody, with one rival behind it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RateRow {
+    /// The rival's name.
+    pub name: String,
+    /// Frames a second of the camera.
+    pub target_fps: f64,
+    /// The share of all frames that were done before the next one came.
+    pub in_time_percent: f64,
+    /// Frames that came while the last one was in work.
+    pub dropped: u64,
+    /// Frames that came.
+    pub arrived: u64,
+    /// Whether 99 of 100 frames are in time.
+    pub holds: bool,
 }
 
 /// A frame's format and size.
@@ -114,6 +142,12 @@ pub struct CopyReport {
     pub rows: Vec<CopyRow>,
     /// Bandwidth against raw pinned memory, for each size and direction.
     pub ratios: Vec<CopyRatio>,
+    /// Whether every part ran in a small size, whose figures mean little.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub quick: bool,
+    /// All kinds of host memory and the link; results of before they were compared have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<Box<Kinds>>,
 }
 
 /// The bandwidth of one kind of memory.
@@ -165,28 +199,56 @@ pub enum Report {
     Startup(Box<StartupReport>),
     /// A result of `bench staged`.
     Staged(Box<StagedReport>),
+    /// A result of `bench alloc`.
+    Alloc(Box<AllocReport>),
+    /// A result of `bench break-even`.
+    BreakEven(Box<BreakEvenReport>),
+    /// A result of `bench gigabyte`.
+    Gigabyte(Box<GigabyteReport>),
+    /// A result of `bench neighbours`.
+    Neighbours(Box<NeighboursReport>),
+    /// A result of `bench overlap`.
+    Overlap(Box<OverlapReport>),
+    /// A result of `bench pressure`.
+    Pressure(Box<PressureReport>),
 }
 
 impl Report {
     /// Why nothing was measured, where nothing was.
     pub fn not_run(&self) -> Option<&str> {
         match self {
-            Self::Frames(_) | Self::Waiting(_) | Self::Lease(_) | Self::Startup(_) => None,
+            Self::Frames(_)
+            | Self::Waiting(_)
+            | Self::Lease(_)
+            | Self::Startup(_)
+            | Self::Alloc(_)
+            | Self::Gigabyte(_)
+            | Self::Neighbours(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
             Self::InFlight(report) => report.header.not_run.as_deref(),
             Self::Staged(report) => report.header.not_run.as_deref(),
+            Self::BreakEven(report) => report.header.not_run.as_deref(),
+            Self::Overlap(report) => report.header.not_run.as_deref(),
+            Self::Pressure(report) => report.header.not_run.as_deref(),
         }
     }
 
     /// Whether every part ran in a small size, whose figures mean little.
     pub fn is_quick(&self) -> bool {
         match self {
-            Self::Frames(_) | Self::Copy(_) => false,
+            Self::Frames(_) => false,
+            Self::Copy(report) => report.quick,
             Self::InFlight(report) => report.header.quick,
             Self::Waiting(report) => report.header.quick,
             Self::Lease(report) => report.header.quick,
             Self::Startup(report) => report.header.quick,
             Self::Staged(report) => report.header.quick,
+            Self::Alloc(report) => report.header.quick,
+            Self::BreakEven(report) => report.header.quick,
+            Self::Gigabyte(report) => report.header.quick,
+            Self::Neighbours(report) => report.header.quick,
+            Self::Overlap(report) => report.header.quick,
+            Self::Pressure(report) => report.header.quick,
         }
     }
 
@@ -208,11 +270,15 @@ impl Report {
             LEASE_SCENARIO => serde_json::from_str(json).map(Self::Lease),
             STARTUP => serde_json::from_str(json).map(Self::Startup),
             STAGED_SCENARIO => serde_json::from_str(json).map(Self::Staged),
+            NEIGHBOURS => serde_json::from_str(json).map(Self::Neighbours),
+            OVERLAP => serde_json::from_str(json).map(Self::Overlap),
+            PRESSURE => serde_json::from_str(json).map(Self::Pressure),
+            ALLOC_SCENARIO => serde_json::from_str(json).map(Self::Alloc),
+            BREAK_EVEN => serde_json::from_str(json).map(Self::BreakEven),
+            GIGABYTE => serde_json::from_str(json).map(Self::Gigabyte),
             other => {
-                return Err(format!(
-                    "unknown scenario \"{other}\": \"{FRAMES}\", \"{COPY}\", \"{IN_FLIGHT}\", \
-                     \"{WAITING_SCENARIO}\", \"{LEASE_SCENARIO}\", \"{STARTUP}\" or \"{STAGED_SCENARIO}\" expected"
-                ));
+                let known = SCENARIOS.map(|name| format!("\"{name}\"")).join(", ");
+                return Err(format!("unknown scenario \"{other}\": one of {known} expected"));
             }
         };
         read.map_err(|cause| cause.to_string())
@@ -249,6 +315,21 @@ impl FramesReport {
         (header, rows.collect())
     }
 
+    /// The cells of the table of frame rates, with its header.
+    pub fn rate_cells(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
+        let header = vec!["behind a camera", "in time", "dropped", "of", "holds"];
+        let rows = self.rates.iter().map(|row| {
+            vec![
+                format!("{} frames/s, {}", row.target_fps, row.name),
+                format!("{:.1} %", row.in_time_percent),
+                row.dropped.to_string(),
+                row.arrived.to_string(),
+                if row.holds { "yes" } else { "no" }.to_owned(),
+            ]
+        });
+        (header, rows.collect())
+    }
+
     /// The result for people.
     pub fn to_text(&self) -> String {
         let paced = self.rate_fps.map_or_else(String::new, |rate| format!(" paced at {rate} fps"));
@@ -265,6 +346,10 @@ impl FramesReport {
         );
         lines.push_str(&text::table(&header, &rows));
         // Writing to a `String` cannot fail.
+        if !self.rates.is_empty() {
+            let (header, rows) = self.rate_cells();
+            let _ = write!(lines, "\n{}", text::table(&header, &rows));
+        }
         for note in &self.notes {
             let _ = write!(lines, "\nNote: {note}");
         }
@@ -285,7 +370,24 @@ impl FramesReport {
             text::ratio(pinned),
             text::ratio(malloc),
             text::ratio(ring),
-        )
+        ) + &self.held()
+    }
+
+    /// The highest frame rate that each rival holds, in a sentence; nothing where none was looked at.
+    fn held(&self) -> String {
+        let held = |name: &str| {
+            let rates = self.rates.iter().filter(|row| row.name == name && row.holds);
+            rates.map(|row| row.target_fps).fold(0.0, f64::max)
+        };
+        let words = self.rows.iter().map(|row| match held(&row.name) {
+            0.0 => format!("{} none", row.name),
+            fps => format!("{} {fps}", row.name),
+        });
+        let words: Vec<String> = words.collect();
+        if self.rates.is_empty() {
+            return String::new();
+        }
+        format!(" Frame rates of a camera that are held: {}.", words.join(", "))
     }
 }
 
@@ -354,8 +456,10 @@ impl CopyReport {
         let (header, rows) = self.cells();
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         let (ratio_header, ratio_rows) = self.ratio_cells();
+        let quick = if self.quick { tables::QUICK } else { "" };
+        let kinds = self.kinds.as_ref().map_or_else(String::new, |kinds| kinds.to_text());
         format!(
-            "{}\n\n{}\n{}\n{}\n",
+            "{}\n{quick}\n{}\n{}\n{}\n{kinds}",
             self.machine.summary(),
             text::table(&header, &rows),
             text::table(&ratio_header, &ratio_rows),
@@ -364,12 +468,34 @@ impl CopyReport {
     }
 }
 
+/// For fields that only say something where they are true.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 /// Pretty, so that a committed result shows a readable difference.
 pub(crate) fn to_json(report: &impl Serialize) -> Result<String, BenchError> {
     let json = serde_json::to_string_pretty(report);
     json.map(|json| json + "\n").map_err(|cause| BenchError::failed("writing JSON", cause))
 }
 
+/// The names of all scenarios that have results.
+const SCENARIOS: [&str; 13] = [
+    FRAMES,
+    COPY,
+    IN_FLIGHT,
+    WAITING_SCENARIO,
+    LEASE_SCENARIO,
+    STARTUP,
+    STAGED_SCENARIO,
+    ALLOC_SCENARIO,
+    BREAK_EVEN,
+    GIGABYTE,
+    NEIGHBOURS,
+    OVERLAP,
+    PRESSURE,
+];
 /// The name of the scenario of [`FramesReport`].
 pub const FRAMES: &str = "frames";
 /// The name of the scenario of [`CopyReport`].

@@ -8,6 +8,10 @@ use crate::text;
 /// A table's title, header and rows.
 pub(crate) type Table = (&'static str, Vec<&'static str>, Vec<Vec<String>>);
 
+/// What is said of quick runs.
+pub(crate) const QUICK: &str =
+    "A quick run: it shows that all parts work, its figures mean little.\n";
+
 /// A result of that kind.
 pub(crate) trait Tabled {
     /// What is said of the run as a whole.
@@ -30,7 +34,7 @@ pub(crate) fn to_text(report: &impl Tabled) -> String {
     let header = report.header();
     let mut lines = format!("{}\n", header.machine.summary());
     if header.quick {
-        lines.push_str("A quick run: it shows that all parts work, its figures mean little.\n");
+        lines.push_str(QUICK);
     }
     for (title, header, rows) in report.tables() {
         // Writing to a `String` cannot fail.

@@ -8,6 +8,7 @@ pub mod pytorch;
 mod reclaim;
 pub mod report;
 mod round;
+mod section;
 mod storm;
 mod text;
 

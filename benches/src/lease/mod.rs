@@ -6,6 +6,7 @@ pub mod pytorch;
 mod rates;
 pub(crate) mod ratios;
 pub mod report;
+mod section;
 mod tail;
 mod text;
 

@@ -20,12 +20,7 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::InFlight(report) => Some(row(report)),
-            Report::Frames(_)
-            | Report::Copy(_)
-            | Report::Waiting(_)
-            | Report::Lease(_)
-            | Report::Startup(_)
-            | Report::Staged(_) => None,
+            _ => None,
         })
         .collect();
     text::markdown_section(&header, &rows)

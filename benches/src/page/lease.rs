@@ -23,12 +23,7 @@ fn table(results: &[Committed], columns: &[Column]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Lease(report) => Some(report),
-            Report::Frames(_)
-            | Report::Copy(_)
-            | Report::InFlight(_)
-            | Report::Waiting(_)
-            | Report::Startup(_)
-            | Report::Staged(_) => None,
+            _ => None,
         })
         .map(|report| {
             let cells = columns.iter().map(|(_, cell)| cell(report));

@@ -58,12 +58,7 @@ fn frames_ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Frames(report) => Some(report),
-            Report::Copy(_)
-            | Report::InFlight(_)
-            | Report::Waiting(_)
-            | Report::Lease(_)
-            | Report::Startup(_)
-            | Report::Staged(_) => None,
+            _ => None,
         })
         .map(|report| {
             let ratios = &report.ratios;
@@ -88,12 +83,7 @@ fn copy_ratios(results: &[Committed], bytes_min: u64) -> String {
     ];
     let reports = results.iter().filter_map(|committed| match &committed.report {
         Report::Copy(report) => Some(report),
-        Report::Frames(_)
-        | Report::InFlight(_)
-        | Report::Waiting(_)
-        | Report::Lease(_)
-        | Report::Startup(_)
-        | Report::Staged(_) => None,
+        _ => None,
     });
     let rows: Vec<Vec<String>> = reports
         .flat_map(|report| report.ratios.iter().map(move |ratio| (report, ratio)))
@@ -137,6 +127,12 @@ fn figures(committed: &Committed) -> String {
         Report::Lease(report) => tabled(report.as_ref()),
         Report::Startup(report) => tabled(report.as_ref()),
         Report::Staged(report) => tabled(report.as_ref()),
+        Report::Alloc(report) => tabled(report.as_ref()),
+        Report::BreakEven(report) => tabled(report.as_ref()),
+        Report::Gigabyte(report) => tabled(report.as_ref()),
+        Report::Neighbours(report) => tabled(report.as_ref()),
+        Report::Overlap(report) => tabled(report.as_ref()),
+        Report::Pressure(report) => tabled(report.as_ref()),
     };
     let mut section = format!("### `{}`\n\n{body}\n", committed.path);
     // Writing to a `String` cannot fail.
@@ -241,6 +237,7 @@ pub(super) mod tests {
                 lease_over_malloc_per_frame: 1.5,
                 lease_over_fixed_ring: 1.001,
             },
+            rates: Vec::new(),
         }
     }
 
@@ -270,6 +267,8 @@ pub(super) mod tests {
             sizes: vec![4096, 6_220_800],
             rows: vec![row("lease", 4096, 0.5), row("lease", 6_220_800, 51.0)],
             ratios: vec![ratio(4096, 0.91), ratio(6_220_800, 0.995)],
+            quick: false,
+            kinds: None,
         }
     }
 

@@ -12,12 +12,7 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Staged(report) => Some(report.as_ref()),
-            Report::Frames(_)
-            | Report::Copy(_)
-            | Report::InFlight(_)
-            | Report::Waiting(_)
-            | Report::Lease(_)
-            | Report::Startup(_) => None,
+            _ => None,
         })
         .collect();
     let memory: Vec<Vec<String>> = reports.iter().map(|report| memory(report)).collect();

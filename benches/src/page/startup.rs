@@ -13,12 +13,7 @@ pub(super) fn ratios(results: &[Committed]) -> String {
         .iter()
         .filter_map(|committed| match &committed.report {
             Report::Startup(report) => Some(report.as_ref()),
-            Report::Frames(_)
-            | Report::Copy(_)
-            | Report::InFlight(_)
-            | Report::Waiting(_)
-            | Report::Lease(_)
-            | Report::Staged(_) => None,
+            _ => None,
         })
         .collect();
     let sizes: Vec<Vec<String>> = reports.iter().flat_map(|report| sizes(report)).collect();

@@ -50,7 +50,33 @@ impl DriverPages {
     /// # Errors
     /// The driver's reason.
     pub fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, BenchError> {
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        Self::allocate(context, bytes, 0)
+    }
+
+    /// As [`Self::new`], write-combined: fast to write in order, very slow to read for the host.
+    ///
+    /// # Errors
+    /// The driver's reason.
+    pub fn write_combined(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, BenchError> {
+        Self::allocate(context, bytes, sys::CU_MEMHOSTALLOC_WRITECOMBINED)
+    }
+
+    /// Where the device finds it, for kernels that read it where it is.
+    ///
+    /// # Errors
+    /// The driver's reason.
+    pub fn device_address(&self) -> Result<sys::CUdeviceptr, BenchError> {
+        let start = self.address.map_or(std::ptr::null_mut(), NonNull::as_ptr);
+        let mut address = 0;
+        // SAFETY: the allocation lives and is mapped; the driver writes one number to a live local.
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, start.cast(), 0) }
+            .result()
+            .map_err(|cause| BenchError::failed("cuMemHostGetDevicePointer", cause))?;
+        Ok(address)
+    }
+
+    fn allocate(context: &Arc<CudaContext>, bytes: usize, more: u32) -> Result<Self, BenchError> {
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP | more;
         // SAFETY: a context exists, so the driver is loaded; the memory is ours alone until freed.
         let allocated = unsafe { result::malloc_host(bytes, flags) };
         let allocated = allocated.map_err(|cause| {

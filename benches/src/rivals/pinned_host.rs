@@ -30,8 +30,8 @@ impl BufferSource for PinnedHost {
         HostPages::new(self.bytes, self.lock)
     }
 
-    fn release(&mut self, mut buffer: HostPages) -> Result<(), BenchError> {
-        buffer.unmap().map_err(|cause| BenchError::failed("unmapping a frame", cause))
+    fn release(&mut self, buffer: HostPages) -> Result<(), BenchError> {
+        buffer.release()
     }
 }
 
@@ -64,6 +64,14 @@ impl HostPages {
             pages.locked = true;
         }
         Ok(pages)
+    }
+
+    /// Unlocks and unmaps it.
+    ///
+    /// # Errors
+    /// The system's reason.
+    pub fn release(mut self) -> Result<(), BenchError> {
+        self.unmap().map_err(|cause| BenchError::failed("unmapping a frame", cause))
     }
 
     fn unmap(&mut self) -> io::Result<()> {

@@ -168,7 +168,7 @@ impl Record {
 
 /// A file without a name: nothing of it is left however this process ends.
 #[derive(Debug)]
-pub(super) struct TestFile {
+pub(crate) struct TestFile {
     file: File,
     bytes: usize,
 }
@@ -178,7 +178,7 @@ impl TestFile {
     ///
     /// # Errors
     /// [`BenchError::Input`] where the folder takes no file.
-    pub(super) fn create(
+    pub(crate) fn create(
         folder: &Path,
         bytes: usize,
         notes: &mut Vec<String>,
@@ -214,15 +214,44 @@ impl TestFile {
             .map_err(|cause| failed("writing", cause))
     }
 
+    /// Writes something everywhere, down to the disk, which takes little memory.
+    pub(crate) fn fill(&self) -> Result<(), BenchError> {
+        let mut block = vec![0u8; FILE_STEP_BYTES];
+        for (at, start) in (0..self.bytes).step_by(block.len()).enumerate() {
+            // No two blocks are alike: a file system may keep one for all that are.
+            block.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&at.to_le_bytes()));
+            let rest = (self.bytes - start).min(block.len());
+            let written = self.file.write_all_at(&block[..rest], start as u64);
+            written.map_err(|cause| failed("writing", cause))?;
+        }
+        self.file.sync_all().map_err(|cause| failed("writing", cause))
+    }
+
+    /// Reads all of it, which takes little memory.
+    pub(crate) fn read_through(&self) -> Result<(), BenchError> {
+        let mut block = vec![0u8; FILE_STEP_BYTES];
+        for start in (0..self.bytes).step_by(block.len()) {
+            let rest = (self.bytes - start).min(block.len());
+            let read = self.file.read_exact_at(&mut block[..rest], start as u64);
+            read.map_err(|cause| failed("reading", cause))?;
+        }
+        Ok(())
+    }
+
+    /// Its length.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Tells the kernel that nobody needs what it holds of the file. Where the file lies in memory it does
     /// nothing.
-    fn forget(&self) -> Result<(), BenchError> {
+    pub(crate) fn forget(&self) -> Result<(), BenchError> {
         fadvise(&self.file, 0, None, Advice::DontNeed)
             .map_err(|cause| failed("forgetting", cause.into()))
     }
 
     /// How much of it is in the page cache.
-    fn cached_percent(&self) -> Result<f64, BenchError> {
+    pub(crate) fn cached_percent(&self) -> Result<f64, BenchError> {
         let cannot = |cause: io::Error| failed("looking for the pages of", cause);
         let page = rustix::param::page_size();
         let mut pages = vec![0u8; self.bytes.div_ceil(page)];

@@ -82,7 +82,7 @@ impl Turn {
 }
 
 /// Maps a page, touches it and unmaps it.
-fn map_a_page() -> rustix::io::Result<()> {
+pub(crate) fn map_a_page() -> rustix::io::Result<()> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a private anonymous mapping at an address of the kernel's choice touches no memory that
     // exists.

@@ -74,7 +74,7 @@ pub fn serve(
 
 /// The other process; it ends with this value.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     /// Closed first, which ends the process; `None` only while it is dropped.
     orders: Option<ChildStdin>,
@@ -83,7 +83,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts it, and waits until it makes calls.
-    pub(super) fn start(program: &Program) -> Result<Self, BenchError> {
+    pub(crate) fn start(program: &Program) -> Result<Self, BenchError> {
         let failed = |cause| BenchError::failed("starting the process beside this one", cause);
         let mut child = Command::new(&program.path)
             .args(&program.arguments)
@@ -115,10 +115,15 @@ impl Process {
 
     /// Milliseconds of each call since then, the one that was not over yet included.
     pub(super) fn end(&mut self) -> Result<Vec<f64>, BenchError> {
-        self.order(END)?;
-        let line = self.answer()?;
-        let times: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
-        times.map_err(|_| unexpected(&line))
+        self.ask(END, PATIENCE)
+    }
+
+    /// Gives an order that is answered by numbers, and waits so long for them.
+    pub(crate) fn ask(&mut self, order: &str, patience: Duration) -> Result<Vec<f64>, BenchError> {
+        self.order(order)?;
+        let line = self.answer(patience)?;
+        let numbers: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
+        numbers.map_err(|_| unexpected(&line))
     }
 
     fn order(&mut self, order: &str) -> Result<(), BenchError> {
@@ -127,12 +132,12 @@ impl Process {
     }
 
     fn expect(&self, answer: &str) -> Result<(), BenchError> {
-        let line = self.answer()?;
+        let line = self.answer(PATIENCE)?;
         if line == answer { Ok(()) } else { Err(unexpected(&line)) }
     }
 
-    fn answer(&self) -> Result<String, BenchError> {
-        self.answers.recv_timeout(PATIENCE).map_err(|cause| BenchError::failed(BESIDE, cause))
+    fn answer(&self, patience: Duration) -> Result<String, BenchError> {
+        self.answers.recv_timeout(patience).map_err(|cause| BenchError::failed(BESIDE, cause))
     }
 }
 
@@ -157,7 +162,8 @@ fn unexpected(line: &str) -> BenchError {
 }
 
 const BESIDE: &str = "the process beside this one";
-const READY: &str = "ready";
+/// What it says first.
+pub(crate) const READY: &str = "ready";
 const BEGIN: &str = "begin";
 const BEGUN: &str = "begun";
 const END: &str = "end";

@@ -38,7 +38,7 @@ impl Ground {
     }
 
     /// Makes the device's context current, where there is one: a pool may have taken it off.
-    pub(super) fn bind(&self) -> Result<(), BenchError> {
+    pub(crate) fn bind(&self) -> Result<(), BenchError> {
         match self {
             Self::Cuda(rig) => rig.bind(),
             Self::Host => Ok(()),

@@ -5,6 +5,7 @@ mod handover;
 mod load;
 mod pools;
 pub mod report;
+mod section;
 mod short;
 mod sides;
 mod text;

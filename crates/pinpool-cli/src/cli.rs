@@ -2,8 +2,12 @@
 
 use std::path::PathBuf;
 
+use bytesize::ByteSize;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinpool::{BackendChoice, FrameSpec};
+
+use crate::cmd::bench::all;
 
 /// Pinned host memory for real-time GPU pipelines: check a machine, plan a pool, measure it.
 #[derive(Debug, Parser)]
@@ -60,10 +64,22 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scenario {
+    /// Every scenario in turn, each in a process of its own; one that fails does not stop the others
+    All(AllArgs),
+    /// Two results of one scenario, ratio by ratio
+    Compare(CompareArgs),
+    /// A page of tables and pictures of results that were written before
+    Page(PageArgs),
     /// Video frames: leases, pinning per frame, malloc per frame and a fixed ring
     Frames(FramesArgs),
     /// Copies between host and GPU: from a lease, raw pinned and pageable memory
     Copy(CopyArgs),
+    /// One copy of a gigabyte, pageable against pinned, first and later, and where the time goes
+    Gigabyte(GigabyteArgs),
+    /// What pinned memory costs to get and to give back, against malloc and a lease, by size
+    Alloc(AllocArgs),
+    /// From which size and how many copies on pinning a buffer pays on this machine
+    BreakEven(BreakEvenArgs),
     /// Leases and drops by themselves: threads, rivals, hand-over, empty and large pools
     Lease(LeaseArgs),
     /// Leases dropped while the GPU uses them: cost, time to reuse, every byte of a storm checked
@@ -74,13 +90,70 @@ pub(crate) enum Scenario {
     Startup(StartupArgs),
     /// Ordinary memory and files to and from the GPU: stagers, the driver's own copies, a lease
     Staged(StagedArgs),
+    /// A thread that pins memory for each frame: what that does to another's copies and launches
+    Neighbours(NeighboursArgs),
+    /// Chunks to the GPU, a kernel and back, in several streams: pageable against pinned memory
+    Overlap(OverlapArgs),
+    /// What pinned memory costs the rest of the system: a neighbour that needs memory and a file
+    ///
+    /// Without --quick it takes most of the memory that is available, for some minutes, and keeps an eighth of
+    /// it free, 4 GiB at most: let nothing else run beside it. It writes a file twice as large.
+    Pressure(PressureArgs),
     /// The process that `startup` starts beside itself
     #[command(name = NEIGHBOUR, hide = true)]
     StartupNeighbour,
+    /// The process that `pressure` starts beside itself
+    #[command(name = PRESSURE_NEIGHBOUR, hide = true)]
+    PressureNeighbour(PressureNeighbourArgs),
 }
 
-/// The name of the command that only this program gives itself.
+/// The names of the commands that only this program gives itself.
 pub(crate) const NEIGHBOUR: &str = "startup-neighbour";
+pub(crate) const PRESSURE_NEIGHBOUR: &str = "pressure-neighbour";
+
+#[derive(Debug, Args)]
+pub(crate) struct AllArgs {
+    /// Run these only, with commas between them
+    #[arg(long, value_name = "SCENARIO", value_delimiter = ',', value_parser = PossibleValuesParser::new(all::names()))]
+    pub(crate) only: Vec<String>,
+    /// Run every scenario in a small size, whose figures mean little
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Run every scenario in its largest size
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) full: bool,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    /// Write the results as JSON into this folder, one file for each scenario
+    #[arg(long, value_name = "DIR")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write a page of tables and pictures, index.html, into this folder, and the results beside it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The result to compare with
+    #[arg(value_name = "A.json")]
+    pub(crate) before: PathBuf,
+    /// The result that is compared
+    #[arg(value_name = "B.json")]
+    pub(crate) after: PathBuf,
+    /// Exit with code 1 where a ratio is worse by more than this
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_regression: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PageArgs {
+    /// Results that `bench` wrote
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The folder of the page, index.html, and of copies of the results
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: PathBuf,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct FramesArgs {
@@ -99,9 +172,11 @@ pub(crate) struct FramesArgs {
     /// Pace the frames, and count those that miss their deadline
     #[arg(long, value_name = "FPS")]
     pub(crate) rate: Option<f64>,
-    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    /// Count 30 frames for each source, whose figures mean little
+    #[arg(long, conflicts_with = "frames")]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -110,11 +185,66 @@ pub(crate) struct CopyArgs {
     #[arg(long = "size", value_name = "BYTES")]
     pub(crate) sizes: Vec<usize>,
     /// Copy 256 MiB too
-    #[arg(long, conflicts_with = "sizes")]
+    #[arg(long, conflicts_with_all = ["sizes", "quick"])]
     pub(crate) full: bool,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GigabyteArgs {
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AllocArgs {
+    /// Measure this size instead of the usual ones; may be given several times
+    #[arg(long = "size", value_name = "BYTES")]
+    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BreakEvenArgs {
+    /// Measure this size instead of the usual ones; may be given several times
+    #[arg(long = "size", value_name = "BYTES")]
+    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// What scenarios share that pin memory of many sizes.
+#[derive(Debug, Args)]
+pub(crate) struct PinnedArgs {
+    /// Have no more than this pinned at a time (4096, 512MiB, 1GiB); half of the memory by default
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) max_pinned: Option<u64>,
+}
+
+/// A number of bytes, with a unit or without.
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse::<ByteSize>().map(|size| size.as_u64())
+}
+
+/// Where the result of a scenario goes, besides the table for people.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
     /// Write the result as JSON; `-` is standard output, and the table goes to standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write a page of tables and pictures, index.html, into this folder, and the JSON beside it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 /// What scenarios of several parts share.
@@ -123,9 +253,8 @@ pub(crate) struct RunArgs {
     /// Run every part in a small size, whose figures mean little
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -167,6 +296,8 @@ pub(crate) struct StartupArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
@@ -182,7 +313,42 @@ pub(crate) struct StagedArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NeighboursArgs {
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OverlapArgs {
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PressureArgs {
+    /// Lay the neighbour's file here instead of in the system's folder for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) file_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PressureNeighbourArgs {
+    /// Where its file lies
+    pub(crate) folder: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -211,5 +377,13 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn bytes_may_have_a_unit() {
+        for (text, wanted) in [("4096", 4096), ("1GiB", 1 << 30), ("1.5 MB", 1_500_000)] {
+            assert_eq!(bytes(text), Ok(wanted));
+        }
+        assert!(bytes("many").is_err() && bytes("-1").is_err());
     }
 }

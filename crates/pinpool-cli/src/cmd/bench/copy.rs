@@ -1,15 +1,21 @@
 //! `pinpool bench copy`: bandwidth between host and GPU, by where the host memory comes from.
 
 use pinpool_bench::copy::{self, CopyOptions};
+use pinpool_bench::report::Report;
 
-use super::{JsonTarget, command, measured};
+use super::{Target, command, measured};
 use crate::cli::CopyArgs;
 use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &CopyArgs) -> Result<(), Failure> {
-    let options = CopyOptions { sizes: arguments.sizes.clone(), full: arguments.full };
+    let options = CopyOptions {
+        sizes: arguments.sizes.clone(),
+        full: arguments.full,
+        max_pinned: arguments.pinned.max_pinned,
+        quick: arguments.run.quick,
+    };
     options.check()?;
-    let json = JsonTarget::check(arguments.json.as_deref())?;
+    let target = Target::check(&arguments.run.output)?;
     let report = measured("sizes", |progress| copy::run(&options, command(), progress))?;
-    json.publish(&report.to_json()?, &report.to_text())
+    target.publish(Report::Copy(report))
 }

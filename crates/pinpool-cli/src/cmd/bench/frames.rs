@@ -1,8 +1,9 @@
 //! `pinpool bench frames`: the video pitfall, in figures of this machine.
 
 use pinpool_bench::frames::{self, FramesOptions};
+use pinpool_bench::report::Report;
 
-use super::{JsonTarget, command, measured};
+use super::{Target, command, measured};
 use crate::cli::FramesArgs;
 use crate::failure::Failure;
 
@@ -10,12 +11,14 @@ pub(crate) fn run(arguments: &FramesArgs) -> Result<(), Failure> {
     let options = FramesOptions {
         backend: arguments.backend.into(),
         frame: arguments.frame,
-        frames: arguments.frames,
+        frames: if arguments.quick { QUICK_FRAMES } else { arguments.frames },
         depth: arguments.depth,
         rate: arguments.rate,
     };
     options.check()?;
-    let json = JsonTarget::check(arguments.json.as_deref())?;
+    let target = Target::check(&arguments.output)?;
     let report = measured("frames", |progress| frames::run(&options, command(), progress))?;
-    json.publish(&report.to_json()?, &report.to_text())
+    target.publish(Report::Frames(report))
 }
+
+const QUICK_FRAMES: u64 = 30;

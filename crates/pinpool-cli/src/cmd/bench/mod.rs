@@ -1,9 +1,18 @@
 //! `pinpool bench`: what its scenarios share, a result file and a progress bar.
 
+pub(crate) mod all;
+mod alloc;
+mod break_even;
+mod compare;
 mod copy;
 mod frames;
+mod gigabyte;
 mod in_flight;
 mod lease;
+mod neighbours;
+mod overlap;
+mod page;
+mod pressure;
 mod staged;
 mod startup;
 mod waiting;
@@ -11,23 +20,41 @@ mod waiting;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pinpool_bench::report::Report;
 use pinpool_bench::{machine, output};
 
-use crate::cli::{BenchArgs, Scenario};
+use self::page::{Folder, Found};
+use crate::cli::{BenchArgs, OutputArgs, Scenario};
 use crate::failure::Failure;
 use crate::out;
 
 pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     match &arguments.scenario {
+        Scenario::All(arguments) => all::run(arguments),
+        Scenario::Compare(arguments) => compare::run(arguments),
+        Scenario::Page(arguments) => page::run(arguments),
         Scenario::Frames(arguments) => frames::run(arguments),
         Scenario::Copy(arguments) => copy::run(arguments),
+        Scenario::Gigabyte(arguments) => gigabyte::run(arguments),
+        Scenario::Alloc(arguments) => alloc::run(arguments),
+        Scenario::BreakEven(arguments) => break_even::run(arguments),
         Scenario::Lease(arguments) => lease::run(arguments),
         Scenario::InFlight(arguments) => in_flight::run(arguments),
         Scenario::Waiting(arguments) => waiting::run(arguments),
         Scenario::Startup(arguments) => startup::run(arguments),
         Scenario::Staged(arguments) => staged::run(arguments),
+        Scenario::Neighbours(arguments) => neighbours::run(arguments),
+        Scenario::Overlap(arguments) => overlap::run(arguments),
+        Scenario::Pressure(arguments) => pressure::run(arguments),
         Scenario::StartupNeighbour => startup::neighbour(),
+        Scenario::PressureNeighbour(arguments) => pressure::neighbour(arguments),
     }
+}
+
+/// Where a result goes, besides the text for people.
+struct Target {
+    json: JsonTarget,
+    page: Option<Folder>,
 }
 
 /// Where the JSON of a result goes, if anywhere.
@@ -37,8 +64,27 @@ enum JsonTarget {
     File(PathBuf),
 }
 
-impl JsonTarget {
+impl Target {
     /// Checks before the benchmark that its result can be written.
+    fn check(arguments: &OutputArgs) -> Result<Self, Failure> {
+        let json = JsonTarget::check(arguments.json.as_deref())?;
+        let page = arguments.report.as_deref().map(Folder::check).transpose()?;
+        Ok(Self { json, page })
+    }
+
+    /// Writes the page and the JSON where they go, and the text for people where it does not mix with
+    /// them.
+    fn publish(&self, report: Report) -> Result<(), Failure> {
+        let published = self.json.publish(&report.to_json()?, &report.to_text());
+        // Each whether or not the other succeeds: the measurement must not be lost with one of them.
+        match &self.page {
+            None => published,
+            Some(folder) => folder.write(vec![Found::Ran(Box::new(report))]).and(published),
+        }
+    }
+}
+
+impl JsonTarget {
     fn check(path: Option<&Path>) -> Result<Self, Failure> {
         match path {
             None => Ok(Self::None),
@@ -50,7 +96,6 @@ impl JsonTarget {
         }
     }
 
-    /// Writes the JSON where it goes, and the text for people where it does not mix with it.
     fn publish(&self, json: &str, text: &str) -> Result<(), Failure> {
         match self {
             Self::None => out::print(text),
@@ -59,8 +104,7 @@ impl JsonTarget {
                 out::print(json)
             }
             Self::File(path) => {
-                // The text first, and each whether or not the other succeeds: the measurement must not be
-                // lost with one of them.
+                // The text first, and each whether or not the other succeeds.
                 let printed = out::print(text);
                 output::write_atomically(path, json).map_err(|cause| {
                     Failure::Run(format!("cannot write {}: {cause}", path.display()))

@@ -1,8 +1,9 @@
 //! `pinpool bench staged`: ordinary memory and files to and from the device.
 
+use pinpool_bench::report::Report;
 use pinpool_bench::staged::{self, StagedOptions};
 
-use super::{JsonTarget, command, measured};
+use super::{Target, command, measured};
 use crate::cli::StagedArgs;
 use crate::failure::Failure;
 
@@ -11,10 +12,11 @@ pub(crate) fn run(arguments: &StagedArgs) -> Result<(), Failure> {
         sizes: arguments.sizes.clone(),
         file_dir: arguments.file_dir.clone(),
         pytorch: arguments.pytorch.clone(),
+        max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,
     };
     options.check()?;
-    let json = JsonTarget::check(arguments.run.json.as_deref())?;
+    let target = Target::check(&arguments.run.output)?;
     let report = measured("parts", |progress| staged::run(&options, command(), progress))?;
-    json.publish(&report.to_json()?, &report.to_text())
+    target.publish(Report::Staged(Box::new(report)))
 }

@@ -3,10 +3,11 @@
 use std::io;
 
 use pinpool_bench::BenchError;
+use pinpool_bench::report::Report;
 use pinpool_bench::startup::process::{self, Program};
 use pinpool_bench::startup::{self, StartupOptions};
 
-use super::{JsonTarget, command, measured};
+use super::{Target, command, measured};
 use crate::cli::{NEIGHBOUR, StartupArgs};
 use crate::failure::Failure;
 
@@ -15,13 +16,14 @@ pub(crate) fn run(arguments: &StartupArgs) -> Result<(), Failure> {
         sizes: arguments.sizes.clone(),
         neighbour_size: arguments.neighbour_size,
         pytorch: arguments.pytorch.clone(),
+        max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,
-        program: Some(this_program()?),
+        program: Some(this_program([NEIGHBOUR.to_owned()])?),
     };
     options.check()?;
-    let json = JsonTarget::check(arguments.run.json.as_deref())?;
+    let target = Target::check(&arguments.run.output)?;
     let report = measured("rounds", |progress| startup::run(&options, command(), progress))?;
-    json.publish(&report.to_json()?, &report.to_text())
+    target.publish(Report::Startup(Box::new(report)))
 }
 
 /// What the scenario starts beside itself.
@@ -29,8 +31,10 @@ pub(crate) fn neighbour() -> Result<(), Failure> {
     Ok(process::serve(io::BufReader::new(io::stdin()), &mut io::stdout())?)
 }
 
-fn this_program() -> Result<Program, Failure> {
+/// This program, as a command that it gives itself.
+pub(super) fn this_program(words: impl IntoIterator<Item = String>) -> Result<Program, BenchError> {
     let path = std::env::current_exe()
         .map_err(|cause| BenchError::failed("looking for this program", cause))?;
-    Ok(Program { path, arguments: ["bench", NEIGHBOUR].map(str::to_owned).to_vec() })
+    let arguments = std::iter::once("bench".to_owned()).chain(words).collect();
+    Ok(Program { path, arguments })
 }

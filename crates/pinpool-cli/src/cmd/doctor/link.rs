@@ -1,18 +1,10 @@
 //! The PCIe link of a device, from sysfs; it asks no driver.
 
-use std::fmt;
+use pinpool_bench::link::Rate;
 
 use super::devices::Gpu;
 use super::report::Line;
 use super::root::Root;
-
-/// A link's speed and width.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Rate {
-    /// 10^9 transfers a second on each lane.
-    pub(super) transfers: f64,
-    pub(super) lanes: u32,
-}
 
 /// What sysfs tells of a device's link.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,36 +15,14 @@ pub(super) struct Link {
     pub(super) port: Option<Rate>,
 }
 
-impl Rate {
-    /// 10^9 bytes a second in one direction, before packet headers.
-    pub(super) fn gigabytes(self) -> f64 {
-        // Up to 5 GT/s ten bits carry eight, up to 32 GT/s 130 carry 128; beyond, 256 bytes carry 242.
-        let payload = match self.transfers {
-            slow if slow < 6.0 => 0.8,
-            middle if middle < 48.0 => 128.0 / 130.0,
-            _ => 242.0 / 256.0,
-        };
-        self.transfers * payload * f64::from(self.lanes) / 8.0
-    }
-
-    fn read(root: &Root, folder: &str, which: &str) -> Option<Self> {
-        let speed = root.read(&format!("{folder}{which}_link_speed"))?;
-        let width = root.read(&format!("{folder}{which}_link_width"))?;
-        // "16.0 GT/s PCIe"; "Unknown" behind bridges that tell nothing, with a width of 0, 63 or 255.
-        let transfers = speed.split_once(" GT/s")?.0.parse().ok()?;
-        let lanes = width.parse().ok().filter(|lanes| (1..=32).contains(lanes))?;
-        Some(Self { transfers, lanes })
-    }
-
-    fn least(self, other: Self) -> Self {
-        Self { transfers: self.transfers.min(other.transfers), lanes: self.lanes.min(other.lanes) }
-    }
+fn read(root: &Root, folder: &str, which: &str) -> Option<Rate> {
+    let speed = root.read(&format!("{folder}{which}_link_speed"))?;
+    let width = root.read(&format!("{folder}{which}_link_width"))?;
+    Rate::parse(&speed, &width)
 }
 
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} GT/s x{} ({:.1} GB/s)", self.transfers, self.lanes, self.gigabytes())
-    }
+fn least(one: Rate, other: Rate) -> Rate {
+    Rate { transfers: one.transfers.min(other.transfers), lanes: one.lanes.min(other.lanes) }
 }
 
 impl Link {
@@ -64,17 +34,17 @@ impl Link {
         }
         let unknown = "the kernel does not tell the link's speed and width, as is usual in a virtual \
                        machine or behind a virtual bridge";
-        let device = |which| Rate::read(root, &format!("{link}/"), which).ok_or(unknown);
+        let device = |which| read(root, &format!("{link}/"), which).ok_or(unknown);
         let (current, most) = (device("current")?, device("max")?);
         let above = root.parent_of(&link);
-        let port = above.and_then(|bridge| Rate::read(&bridge, "", "max"));
-        let port = port.filter(|port| most.least(*port) != most);
+        let port = above.and_then(|bridge| read(&bridge, "", "max"));
+        let port = port.filter(|port| least(most, *port) != most);
         Ok(Self { current, most, port })
     }
 
     /// The most that device and port can do together.
     pub(super) fn reachable(&self) -> Rate {
-        self.port.map_or(self.most, |port| self.most.least(port))
+        self.port.map_or(self.most, |port| least(self.most, port))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Scenario `frames`, the video pitfall: what does a frame cost that leases its buffer, against
 //! pinning one per frame, against `malloc` per frame, against a ring written by hand?
 
+mod rates;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use crate::rig::FrameRig;
 use crate::rivals::Rival;
 use crate::text;
 use crate::timing::{self, Times, rounded};
+use rates::Camera;
 
 /// What to move, how often, how fast.
 #[derive(Debug, Clone)]
@@ -126,16 +129,21 @@ struct Tally {
     times: Times,
     fps_of_rounds: Vec<f64>,
     missed: u64,
+    cameras: [Camera; 3],
 }
 
 impl Tally {
     fn new() -> Result<Self, BenchError> {
-        Ok(Self { times: Times::new()?, fps_of_rounds: Vec::new(), missed: 0 })
+        let (fps_of_rounds, cameras) = (Vec::new(), Camera::all());
+        Ok(Self { times: Times::new()?, fps_of_rounds, missed: 0, cameras })
     }
 
     fn add(&mut self, round: &Round) {
         for &took in &round.times {
             self.times.record(took);
+            for camera in &mut self.cameras {
+                camera.frame(took);
+            }
         }
         let busy = round.times.iter().sum();
         self.fps_of_rounds.push(timing::per_second(round.times.len() as u64, busy));
@@ -182,6 +190,10 @@ fn report(
         max_us: rounded(tally.times.max_us()),
         missed: options.rate.map(|_| tally.missed),
     });
+    let rates = Rival::ALL
+        .iter()
+        .zip(tallies)
+        .flat_map(|(rival, tally)| tally.cameras.iter().map(|camera| camera.row(rival.name())));
     let lease_over = |rival: Rival| {
         let fps = |rival: Rival| tallies[rival as usize].fps_of_rounds.as_slice();
         rounded(timing::median_ratio(fps(Rival::Lease), fps(rival)))
@@ -212,6 +224,7 @@ fn report(
             lease_over_malloc_per_frame: lease_over(Rival::MallocPerFrame),
             lease_over_fixed_ring: lease_over(Rival::FixedRing),
         },
+        rates: rates.collect(),
     }
 }
 
@@ -226,7 +239,10 @@ pub const RATE_MAX: f64 = 100_000.0;
 const METHOD: &str = "per frame: give back the oldest buffer once depth are live, acquire, fill by \
                       memcpy, copy to the sink and wait; rounds of the four sources interleaved in \
                       changing order; up to five set-ups with fresh memory, each after an uncounted \
-                      round; fps is frames over busy time; ratios are medians of per-round ratios";
+                      round; fps is frames over busy time; ratios are medians of per-round ratios; rates: \
+                      the times of these frames put behind a camera that waits for nobody, where a \
+                      frame that comes while the last is in work is dropped, and one is in time if \
+                      it is done before the next comes";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
@@ -256,6 +272,10 @@ mod tests {
             assert!(row.fps > 0.0 && row.p50_us > 0.0, "{row:?}");
             assert!(row.p50_us <= row.p99_us && row.p99_us <= row.max_us, "{row:?}");
             assert_eq!(row.missed, None);
+        }
+        assert_eq!(report.rates.len(), 4 * 3);
+        for rate in &report.rates {
+            assert_eq!(rate.arrived, 30 + rate.dropped, "{rate:?}");
         }
         let ratios = &report.ratios;
         assert!(ratios.lease_over_pinned_per_frame > 0.0);

@@ -1,16 +1,19 @@
-//! Scenario `copy`: is memory from a lease as fast to copy as raw pinned memory, and what do the
-//! pool's own copy calls add?
+//! Scenario `copy`: is memory from a lease as fast to copy as raw pinned memory, what do the pool's
+//! own copy calls add, and how do all kinds of host memory compare with each other and the link?
 
-use std::time::{Duration, Instant};
+mod buffers;
+mod managed;
+mod reader;
+pub mod report;
+mod section;
+mod sweep;
 
-use pinpool::{BackendChoice, Lease, LockMode, Pool};
-
-use crate::BenchError;
-use crate::cuda_rig::{CudaRig, DeviceMemory};
+use crate::cuda_rig::CudaRig;
 use crate::machine::{self, Machine};
 use crate::report::{COPY, CopyRatio, CopyReport, CopyRow, DIRECTIONS};
-use crate::rivals::pinned_cuda::DriverPages;
-use crate::timing::{self, rounded};
+use crate::timing::{self, Progress, rounded};
+use crate::{BenchError, pin_room};
+pub use buffers::{Buffers, Source};
 
 /// What to copy.
 #[derive(Debug, Clone, Default)]
@@ -19,19 +22,27 @@ pub struct CopyOptions {
     pub sizes: Vec<usize>,
     /// Adds the largest of the usual sizes, 256 MiB.
     pub full: bool,
+    /// The most bytes to have pinned at a time, where all kinds of memory are compared.
+    pub max_pinned: Option<u64>,
+    /// Runs every part in a small size: enough to see that it works, too little for figures.
+    pub quick: bool,
 }
 
 impl CopyOptions {
     /// The sizes to copy, in bytes.
     ///
     /// # Errors
-    /// [`BenchError::Input`] for a size of nothing or of more than [`SIZE_MAX`].
+    /// [`BenchError::Input`] for a size of nothing or of more than [`SIZE_MAX`], and for a limit of
+    /// less than a page.
     pub fn check(&self) -> Result<Vec<usize>, BenchError> {
         if let Some(wrong) = self.sizes.iter().find(|size| !(1..=SIZE_MAX).contains(*size)) {
             return Err(BenchError::Input(format!("--size {wrong}: from 1 to {SIZE_MAX} bytes")));
         }
+        pin_room::check(self.max_pinned)?;
         let mut sizes = self.sizes.clone();
-        if sizes.is_empty() {
+        if sizes.is_empty() && self.quick {
+            sizes = vec![4 << 10, 1 << 20];
+        } else if sizes.is_empty() {
             sizes = vec![4 << 10, 64 << 10, 1 << 20, FRAME_1080P_RGB, 64 << 20];
             if self.full {
                 sizes.push(256 << 20);
@@ -40,6 +51,15 @@ impl CopyOptions {
         sizes.sort_unstable();
         sizes.dedup();
         Ok(sizes)
+    }
+
+    /// The sizes of which all kinds of memory are compared.
+    fn sweep_sizes(&self) -> Vec<usize> {
+        match (self.sizes.is_empty(), self.quick) {
+            (false, _) => self.sizes.clone(),
+            (true, true) => sweep::SIZES_QUICK.to_vec(),
+            (true, false) => sweep::SIZES.to_vec(),
+        }
     }
 }
 
@@ -64,45 +84,23 @@ pub fn run(
         sizes: sizes.iter().map(|&size| size as u64).collect(),
         rows: Vec::new(),
         ratios: Vec::new(),
+        quick: options.quick,
+        kinds: None,
     };
     let Some(rig) = CudaRig::open_if_any(&mut report.not_run)? else { return Ok(report) };
-    for (done, &bytes) in sizes.iter().enumerate() {
-        progress(done as u64, sizes.len() as u64);
+    let steps = sizes.len() + options.sweep_sizes().len();
+    let mut progress = Progress::new(steps as u64, progress);
+    for &bytes in &sizes {
         let mut buffers = Buffers::open(&rig, bytes)?;
         for direction in Direction::ALL {
-            let times = measure(&mut buffers, direction)?;
+            let times = measure(&mut buffers, direction, options.quick)?;
             report.rows.extend(rows(&times, direction, bytes));
             report.ratios.push(ratios(&times, direction, bytes));
         }
+        progress.step();
     }
-    progress(sizes.len() as u64, sizes.len() as u64);
+    report.kinds = Some(Box::new(sweep::measure(&rig, options, &mut progress)?));
     Ok(report)
-}
-
-/// The kinds of host memory, and for leases the ways to copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    /// A lease, through its own `upload` and `download`.
-    Lease,
-    /// A lease's memory, through the raw copy call.
-    LeaseMemory,
-    /// `cuMemHostAlloc` memory, through the raw copy call.
-    Raw,
-    /// A touched `Vec`, through the raw copy call.
-    Pageable,
-}
-
-impl Source {
-    const ALL: [Self; 4] = [Self::Lease, Self::LeaseMemory, Self::Raw, Self::Pageable];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Lease => "lease",
-            Self::LeaseMemory => "lease-memory",
-            Self::Raw => "cuMemHostAlloc",
-            Self::Pageable => "pageable",
-        }
-    }
 }
 
 /// Which way a copy goes.
@@ -122,112 +120,12 @@ impl Direction {
     pub fn name(self) -> &'static str {
         DIRECTIONS[self as usize]
     }
-}
 
-/// One buffer of each kind and the device memory they copy to and from.
-struct Buffers {
-    /// Always there between copies: a copy consumes the lease, and its end gives it back.
-    lease: Option<Lease>,
-    raw: DriverPages,
-    pageable: Vec<u8>,
-    device: DeviceMemory,
-    rig: CudaRig,
-    bytes: usize,
-}
-
-impl Buffers {
-    fn open(rig: &CudaRig, bytes: usize) -> Result<Self, BenchError> {
-        let pool = Pool::builder()
-            .env(false)
-            .backend(BackendChoice::Cuda)
-            .device(0)
-            .lock(LockMode::Require)
-            .class("copy", bytes, 1)
-            .open()
-            .map_err(|cause| BenchError::opening_pool(&cause))?;
-        let lease =
-            pool.try_lease(bytes).map_err(|cause| BenchError::failed("leasing a buffer", cause))?;
-        // Opening the pool may have made another context current on this thread.
-        rig.bind()?;
-        let mut buffers = Self {
-            lease: Some(lease),
-            raw: DriverPages::new(&rig.context, bytes)?,
-            pageable: vec![0; bytes],
-            device: rig.device_memory(bytes)?,
-            rig: rig.clone(),
-            bytes,
-        };
-        for (source, fill) in Source::ALL.into_iter().zip(1..) {
-            buffers.check(source, fill)?;
+    fn back(self) -> Self {
+        match self {
+            Self::HostToDevice => Self::DeviceToHost,
+            Self::DeviceToHost => Self::HostToDevice,
         }
-        Ok(buffers)
-    }
-
-    /// Sends a block of `fill` to the device and back, and compares.
-    fn check(&mut self, source: Source, fill: u8) -> Result<(), BenchError> {
-        let sent = vec![fill; self.bytes];
-        self.host_mut(source)?.copy_from_slice(&sent);
-        self.copy(source, Direction::HostToDevice)?;
-        self.host_mut(source)?.fill(0);
-        self.copy(source, Direction::DeviceToHost)?;
-        if *self.host_mut(source)? == *sent {
-            return Ok(());
-        }
-        let text = format!("{}: what came back is not what was sent", source.name());
-        Err(BenchError::Failed(text))
-    }
-
-    fn host_mut(&mut self, source: Source) -> Result<&mut [u8], BenchError> {
-        match source {
-            Source::Lease | Source::LeaseMemory => match &mut self.lease {
-                Some(lease) => Ok(lease.as_mut_slice()),
-                None => Err(lost_lease()),
-            },
-            Source::Raw => Ok(self.raw.bytes_mut()),
-            Source::Pageable => Ok(&mut self.pageable),
-        }
-    }
-
-    /// One copy and its wait.
-    fn copy(&mut self, source: Source, direction: Direction) -> Result<Duration, BenchError> {
-        let started = Instant::now();
-        match (source, direction) {
-            (Source::Lease, _) => self.copy_lease(direction)?,
-            (Source::LeaseMemory, _) => {
-                let lease = self.lease.as_mut().ok_or_else(lost_lease)?;
-                raw_copy(&mut self.device, lease.as_mut_slice(), direction)?;
-            }
-            (Source::Raw, _) => raw_copy(&mut self.device, self.raw.bytes_mut(), direction)?,
-            (Source::Pageable, _) => raw_copy(&mut self.device, &mut self.pageable, direction)?,
-        }
-        Ok(started.elapsed())
-    }
-
-    fn copy_lease(&mut self, direction: Direction) -> Result<(), BenchError> {
-        let lease = self.lease.take().ok_or_else(lost_lease)?;
-        let started = match direction {
-            Direction::HostToDevice => lease.upload(&self.rig.stream, &mut self.device.slice),
-            Direction::DeviceToHost => lease.download(&self.device.slice, &self.rig.stream),
-        };
-        let in_flight = started.map_err(|cause| BenchError::failed("copying a lease", cause))?;
-        let lease = in_flight.wait();
-        self.lease = Some(lease.map_err(|cause| BenchError::failed("waiting for a lease", cause))?);
-        Ok(())
-    }
-}
-
-fn lost_lease() -> BenchError {
-    BenchError::Failed("a failed copy kept the lease".to_owned())
-}
-
-fn raw_copy(
-    device: &mut DeviceMemory,
-    host: &mut [u8],
-    direction: Direction,
-) -> Result<(), BenchError> {
-    match direction {
-        Direction::HostToDevice => device.copy_in(host),
-        Direction::DeviceToHost => device.copy_out(host),
     }
 }
 
@@ -237,8 +135,13 @@ const PINNED: [Source; 3] = [Source::Lease, Source::LeaseMemory, Source::Raw];
 /// The times of all copies of one size and direction, by source.
 type CopyTimes = [Vec<f64>; 4];
 
-fn measure(buffers: &mut Buffers, direction: Direction) -> Result<CopyTimes, BenchError> {
+fn measure(
+    buffers: &mut Buffers,
+    direction: Direction,
+    quick: bool,
+) -> Result<CopyTimes, BenchError> {
     let repeats = (TRAFFIC / buffers.bytes).clamp(REPEATS_MIN, REPEATS_MAX);
+    let repeats = if quick { REPEATS_QUICK } else { repeats };
     let warm_up = repeats / 10 + 2;
     let mut times: CopyTimes = Default::default();
     // Pageable copies apart: the driver moves those bytes with the processor, which evicts its
@@ -293,11 +196,23 @@ const FRAME_1080P_RGB: usize = 1920 * 1080 * 3;
 const TRAFFIC: usize = 4 << 30;
 const REPEATS_MIN: usize = 31;
 const REPEATS_MAX: usize = 501;
+const REPEATS_QUICK: usize = 11;
 const METHOD: &str = "each copy is enqueued and waited for by itself; the three pinned sources \
                       interleaved copy by copy in changing order, pageable copies apart because \
                       they evict the processor's caches; GB/s (10^9 bytes) at the median time; \
                       ratios are medians of per-round ratios; lease is the pool's upload and \
                       download, lease-memory the raw copy call on a lease's memory";
+/// How all kinds of memory are compared.
+pub(crate) const METHOD_KINDS: &str = "\
+    all kinds of memory: the same, with the clock's own cost taken off; pinned kinds interleaved copy \
+    by copy, pageable and managed copies apart; pinned is cuMemHostAlloc, lease the pool's upload \
+    and download; write-combined memory is good for uploads that the host wrote in order: the copy \
+    of a download is timed too, but the host then reads that memory at a crawl, which is not; \
+    mapped is a kernel that reads pinned memory where it is and adds it up, with its launch; \
+    managed is cuMemPrefetchAsync of the whole, up to 64 MiB; staging is the median of pageable \
+    copies less that of pinned ones, which is what moving bytes through the driver's own pinned \
+    memory, or pinning them for the copy, costs beyond what it overlaps; a figure marked ~ is \
+    unsteady: the middle half of its copies spreads over more than half of the median";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
@@ -322,7 +237,9 @@ mod tests {
 
     #[test]
     fn sizes_are_sorted_and_absurd_ones_refused() {
-        let check = |sizes: &[usize], full| CopyOptions { sizes: sizes.to_vec(), full }.check();
+        let check = |sizes: &[usize], full| {
+            CopyOptions { sizes: sizes.to_vec(), full, ..CopyOptions::default() }.check()
+        };
         assert_eq!(check(&[8, 4, 8], false).unwrap(), [4, 8]);
         assert_eq!(check(&[], false).unwrap().len(), 5);
         assert_eq!(check(&[], true).unwrap().last(), Some(&(256 << 20)));

@@ -1,0 +1,20 @@
+//! `pinpool bench alloc`: what pinned memory costs to get and to give back.
+
+use pinpool_bench::alloc::{self, AllocOptions};
+use pinpool_bench::report::Report;
+
+use super::{Target, command, measured};
+use crate::cli::AllocArgs;
+use crate::failure::Failure;
+
+pub(crate) fn run(arguments: &AllocArgs) -> Result<(), Failure> {
+    let options = AllocOptions {
+        sizes: arguments.sizes.clone(),
+        max_pinned: arguments.pinned.max_pinned,
+        quick: arguments.run.quick,
+    };
+    options.check()?;
+    let target = Target::check(&arguments.run.output)?;
+    let report = measured("sizes", |progress| alloc::run(&options, command(), progress))?;
+    target.publish(Report::Alloc(Box::new(report)))
+}

@@ -1,0 +1,279 @@
+//! `pinpool bench all` and its page: every scenario is there, nothing is asked of a network, and a
+//! browser, where there is one, has nothing to say.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may fail loudly")]
+#![allow(clippy::print_stderr, reason = "what was not run must be told")]
+
+mod common;
+#[path = "common/html.rs"]
+mod html;
+#[path = "common/schema.rs"]
+mod schema;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Ran, assert_refused, pinpool, run};
+use pinpool_bench::report::Report;
+use schema::Schema;
+
+/// Runs the command where no device is seen.
+fn on_the_host(arguments: &[&str]) -> Ran {
+    pinpool(arguments).env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()))
+}
+
+/// The results of a folder, by the name of their files.
+fn results(folder: &Path) -> Vec<(String, Report)> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<(String, Report)> = files
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, Report::parse(&read(&path)).unwrap())
+        })
+        .collect();
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    found
+}
+
+/// Asserts what holds of every page, and returns it.
+fn assert_page(folder: &Path) -> String {
+    let page = read(&folder.join("index.html"));
+    let tags = html::tags(&page);
+    for word in ["http://", "https://", "url(", "@import", "javascript:"] {
+        assert!(!page.contains(word), "the page asks for something else: {word}");
+    }
+    let ids: Vec<&str> = tags.iter().filter_map(|tag| tag.attribute("id")).collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "an id is there twice");
+    for tag in &tags {
+        assert_ne!(tag.name, "script");
+        assert!(tag.attribute("src").is_none(), "{tag:?}");
+        match tag.attribute("href") {
+            Some(link) if link.starts_with('#') => assert!(ids.contains(&&link[1..]), "{link}"),
+            Some("data:,") | None => {}
+            Some(file) => assert!(folder.join(file).is_file(), "{file}"),
+        }
+        assert!(tag.name != "svg" || tag.attribute("aria-label").is_some(), "{tag:?}");
+    }
+    page
+}
+
+fn count(page: &str, name: &str) -> usize {
+    html::tags(page).iter().filter(|tag| tag.name == name).count()
+}
+
+#[test]
+fn all_runs_every_scenario_and_shows_it_on_one_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = std::time::Instant::now();
+    let ran =
+        on_the_host(&["bench", "all", "--quick", "--report", folder.path().to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(started.elapsed().as_secs() < 90, "{:?}", started.elapsed());
+
+    let schema = Schema::read();
+    let results = results(folder.path());
+    let names: BTreeSet<String> =
+        results.iter().map(|(file, _)| file.replace(".json", "")).collect();
+    assert_eq!(names, schema.scenarios().into_iter().map(str::to_owned).collect());
+    let page = assert_page(folder.path());
+    let mut plots = 0;
+    for (file, report) in &results {
+        let errors =
+            schema.errors(&serde_json::from_str(&read(&folder.path().join(file))).unwrap());
+        assert!(errors.is_empty(), "{file}: {errors:#?}");
+        let (section, origin) = (report.section(), report.origin());
+        assert_eq!(format!("{}.json", section.id), *file);
+        assert!(ran.stderr.contains(&format!("] {}\n", origin.scenario)), "{ran:?}");
+        assert_eq!(origin.command, origin.command.replace(folder.path().to_str().unwrap(), ""));
+        assert!(page.contains(&format!("<section id=\"{}-", section.id)), "{file}");
+        assert!(!section.conclusion.is_empty() && !section.method.is_empty(), "{section:?}");
+        match report.not_run() {
+            Some(reason) => assert_eq!(section.not_run.as_deref(), Some(reason)),
+            None => assert!(!section.tables.is_empty() && !section.plots.is_empty(), "{file}"),
+        }
+        plots += section.plots.len();
+    }
+    assert!(plots >= 8, "{plots}");
+    assert_eq!(count(&page, "svg"), plots);
+    assert_eq!(count(&page, "figcaption"), plots);
+    assert!(page.contains("Quick runs: "), "figures that mean little must say so");
+    in_a_browser(folder.path());
+}
+
+#[test]
+fn what_needs_a_device_has_pictures_on_the_software_driver() {
+    let (folder, driver) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = folder.path().to_str().unwrap();
+    let only = "copy,break-even,in-flight,staged";
+    let mut command = pinpool(&["bench", "all", "--quick", "--only", only, "--report", path]);
+    command.env("LD_LIBRARY_PATH", fakecuda::install(driver.path()).unwrap());
+    let ran: Ran = command.output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let results = results(folder.path());
+    assert_eq!(results.len(), only.split(',').count());
+    let schema = Schema::read();
+    for (file, report) in results {
+        let errors =
+            schema.errors(&serde_json::from_str(&read(&folder.path().join(&file))).unwrap());
+        assert!(errors.is_empty(), "{file}: {errors:#?}");
+        let section = report.section();
+        assert!(section.not_run.is_none() && section.tables.len() >= 2, "{file}: {section:?}");
+        assert!(section.plots.len() >= 2, "{file}: {section:?}");
+    }
+    assert_page(folder.path());
+    in_a_browser(folder.path());
+}
+
+#[test]
+fn every_committed_result_fits_on_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/h200");
+    let files = fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
+    files.sort();
+    let files: Vec<&str> = files.iter().map(|path| path.to_str().unwrap()).collect();
+    let report = ["--report", folder.path().to_str().unwrap()];
+    let ran = run(&[&["bench", "page"], &files[..], &report].concat());
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
+    let page = assert_page(folder.path());
+    assert_eq!(self::results(folder.path()).len(), files.len());
+    assert!(folder.path().join("lease-2.json").is_file(), "several results of one scenario");
+    assert!(count(&page, "svg") >= files.len(), "every one of these has figures");
+    // What is said of pinned memory, and this GPU's figures.
+    for words in ["The article's figures", "12 GB/s", "NVIDIA H200"] {
+        assert!(page.contains(words), "{words}");
+    }
+    in_a_browser(folder.path());
+}
+
+#[test]
+fn a_page_beside_its_results_writes_over_none_of_them() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/h200");
+    let copied = |name: &str, folder: &Path, to: &str| {
+        let path = folder.join(to);
+        fs::copy(results.join(name), &path).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let files = [
+        copied("lease-busy-host.json", there.path(), "lease.json"),
+        copied("lease-idle-host.json", here.path(), "old.json"),
+        copied("lease.json", here.path(), "lease.json"),
+    ];
+    let report = ["--report", here.path().to_str().unwrap()];
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let ran = run(&[&["bench", "page"], &files[..], &report].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for (file, name) in [
+        ("old.json", "lease-idle-host.json"),
+        ("lease.json", "lease.json"),
+        ("lease-2.json", "lease-busy-host.json"),
+    ] {
+        assert_eq!(read(&here.path().join(file)), read(&results.join(name)), "{file}");
+    }
+    assert_page(here.path());
+}
+
+#[test]
+fn a_single_scenario_makes_a_page_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("new/folder");
+    let tiny = ["bench", "frames", "--frame", "64x32:rgb8", "--frames", "12", "--json", "-"];
+    let ran = on_the_host(&[&tiny[..], &["--report", report.to_str().unwrap()]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.stdout, read(&report.join("frames.json")), "both are the same result");
+    let page = assert_page(&report);
+    assert!(page.contains("<section id=\"frames-0\">") && count(&page, "svg") >= 1, "{page}");
+}
+
+#[test]
+fn a_scenario_that_fails_does_not_stop_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    // A second of a processor is enough for two of them, which find no device, and not for the third.
+    let limited = ["prlimit", "--cpu=1:2", "--core=0", env!("CARGO_BIN_EXE_pinpool")];
+    let all = ["bench", "all", "--quick", "--only", "staged,lease,in-flight", "--report", path];
+    let mut command = Command::new(limited[0]);
+    command.args(&limited[1..]).args(all).env("CUDA_VISIBLE_DEVICES", "");
+    let ran: Ran = command.output().unwrap().into();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("lease FAILED after "), "{ran:?}");
+    assert!(ran.stderr.ends_with("error: 1 of 3 scenarios failed: lease\n"), "{ran:?}");
+    for name in ["staged", "in-flight"] {
+        assert!(folder.path().join(format!("{name}.json")).is_file(), "{ran:?}");
+    }
+    let page = assert_page(folder.path());
+    assert!(page.contains("class=\"failed\"") && page.contains("FAILED: it ended with"), "{page}");
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "text").unwrap();
+    let file = file.to_str().unwrap();
+    let started = std::time::Instant::now();
+    assert_refused(&run(&["bench", "all", "--only", "dance"]), &["dance", "lease"]);
+    assert_refused(&run(&["bench", "all", "--quick", "--full"]), &["--quick", "--full"]);
+    for option in ["--report", "--json"] {
+        assert_refused(&run(&["bench", "all", option, file]), &["cannot write", file]);
+    }
+    assert_refused(&run(&["bench", "frames", "--report", file]), &["cannot write", file]);
+    assert_refused(&run(&["bench", "page", "--report", file]), &["FILE"]);
+    let report = folder.path().join("page");
+    let page = |file: &str| run(&["bench", "page", file, "--report", report.to_str().unwrap()]);
+    assert_refused(&page("no/such.json"), &["no/such.json: cannot read it"]);
+    assert_refused(&page(file), &["no result of `pinpool bench`"]);
+    assert!(!report.exists());
+    assert!(started.elapsed().as_secs() < 30);
+}
+
+/// Opens the page in a browser, where one is installed, and asserts that it has nothing to say and
+/// that the page is no wider than a phone.
+fn in_a_browser(folder: &Path) {
+    let Some(browser) = browser() else {
+        eprintln!(
+            "NOT RUN: no Chromium is installed, and CHROME names none; the page was not opened"
+        );
+        return;
+    };
+    let page = read(&folder.join("index.html"));
+    let probe = "<script>document.documentElement.style.width = '390px'; \
+                 console.log('probe ' + document.querySelectorAll('svg').length + ' ' + \
+                 document.querySelector('main').scrollWidth);</script></body>";
+    let opened = folder.join("opened.html");
+    fs::write(&opened, page.replace("</body>", probe)).unwrap();
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new("timeout")
+        .args(["60", browser.to_str().unwrap()])
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(["--dump-dom", &format!("file://{}", opened.display())])
+        .output()
+        .unwrap();
+    fs::remove_file(&opened).unwrap();
+    let ran = Ran::from(output);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let said: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("CONSOLE")).collect();
+    let wanted = format!("probe {} 390", count(&page, "svg"));
+    assert!(said.len() == 1 && said[0].contains(&wanted), "{wanted}: {said:#?}");
+    assert!(ran.stdout.trim_end().ends_with("</html>"), "{}", ran.stdout);
+}
+
+fn browser() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("CHROME") {
+        return Some(named.into());
+    }
+    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let candidates = folders.iter().flat_map(|folder| names.map(|name| folder.join(name)));
+    candidates.into_iter().find(|path| path.is_file())
+}
