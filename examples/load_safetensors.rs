@@ -43,10 +43,6 @@ struct Args {
     mib: u32,
 }
 
-/// What the stager copies in one piece unless it is told otherwise (`stage_chunk`).
-const PIECE: usize = 4 << 20;
-/// Two for each thread, of which there are at most 12 unless it is told otherwise (`stage_threads`).
-const SLOTS: usize = 24;
 /// Of so many the best time counts: a first copy also pays for what comes into being with it.
 const ROUNDS: usize = 3;
 
@@ -76,7 +72,7 @@ fn run(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     let model = Model::open(&path)?;
     writeln!(out, "{model}").map_err(Failure::run)?;
 
-    let pool = Pool::builder().class("stage", PIECE, SLOTS).lock(LockMode::Try).open();
+    let pool = Pool::builder().stager().lock(LockMode::Try).open();
     let pool = pool.map_err(Failure::run)?;
     let Some(context) = pool.cuda_context() else {
         let text =

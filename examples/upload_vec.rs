@@ -25,10 +25,6 @@ struct Args {
     mib: u32,
 }
 
-/// What the stager copies in one piece unless it is told otherwise (`stage_chunk`).
-const PIECE: usize = 4 << 20;
-/// Two for each thread, of which there are at most 12 unless it is told otherwise (`stage_threads`).
-const SLOTS: usize = 24;
 /// Of so many the best time counts: a first copy also pays for what comes into being with it.
 const ROUNDS: usize = 3;
 
@@ -49,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args, out: &mut impl Write, screen: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let pool = Pool::builder().class("stage", PIECE, SLOTS).lock(LockMode::Try).open()?;
+    let pool = Pool::builder().stager().lock(LockMode::Try).open()?;
     let Some(context) = pool.cuda_context() else {
         let reason = &pool.startup().reason;
         writeln!(out, "no GPU ({reason})\na stager copies to and from one, so this ends here")?;

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::layer::{ClassLayer, Layer};
-use crate::config::{BackendChoice, ClassConfig, OnPressure, PoolConfig, Threads, env};
+use crate::config::{
+    BackendChoice, ClassConfig, OnPressure, PoolConfig, STAGE_CHUNK_DEFAULT, STAGE_SLOTS_EACH,
+    Threads, env,
+};
 use crate::error::{ConfigError, Error, Origin};
 use crate::foreign::tell;
 use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa, PageLock};
@@ -245,6 +248,15 @@ impl PoolBuilder {
     pub fn debug_checks(mut self, check: bool) -> Self {
         self.layer.debug_checks = Some(check);
         self
+    }
+
+    /// Adds the class `stage` with as many slots as a [`Stager`](crate::Stager) over the pool holds, of the size of its pieces; or
+    /// makes a file's class of that name so. By what [`Self::stage_threads`] and [`Self::stage_chunk`] said before, or the defaults.
+    pub fn stager(self) -> Self {
+        let threads = self.layer.stage_threads.unwrap_or_default().for_a_stager();
+        let chunk = self.layer.stage_chunk.unwrap_or(STAGE_CHUNK_DEFAULT);
+        let chunk = usize::try_from(chunk).unwrap_or(usize::MAX);
+        self.class("stage", chunk, threads.saturating_mul(STAGE_SLOTS_EACH))
     }
 
     /// Adds a class, or changes the size and count of a file's class of that name.

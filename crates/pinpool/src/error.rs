@@ -157,8 +157,8 @@ pub enum Error {
 
     /// A copy's two sides do not match.
     #[error(
-        "cannot copy {source_len} elements into a buffer of {target_len}; use `set_len`, a part, or \
-         a larger buffer or range"
+        "cannot copy {source_len} elements into a buffer of {target_len}; use a part of the source (of a \
+         lease, `set_len`), or a larger buffer or range"
     )]
     CopyLength {
         /// Elements to copy.
@@ -225,8 +225,9 @@ pub enum Error {
 
     /// The pool cannot spare what a stager holds. Nothing was kept.
     #[error(
-        "a stager needs {needed} slots of {chunk_bytes} bytes, two for each thread: {error}; give the \
-         pool a [[class]] of that `size` and `count` for it, or lower the stager's threads or chunk"
+        "a stager holds {needed} slots of {chunk_bytes} bytes, two for each thread, as long as it lives, and \
+         cannot have them: {error}. For a stager give the pool a [[class]] of that `size` and `count` \
+         (`PoolBuilder::stager`), for each stager that lives at once, or lower its threads or chunk"
     )]
     StagerBuffers {
         /// Slots that the stager's threads hold.
@@ -235,6 +236,16 @@ pub enum Error {
         chunk_bytes: usize,
         /// Why they could not be leased.
         error: LeaseError,
+    },
+
+    /// A stager over a pool without a GPU. Nothing was kept.
+    #[error(
+        "a stager copies to and from a GPU, and the pool is without one: {reason}; see what `pinpool doctor` \
+         says of the driver and its devices"
+    )]
+    StagerWithoutDevice {
+        /// Why the pool has no GPU.
+        reason: String,
     },
 
     /// A thread of a stager could not be started. Nothing was kept.

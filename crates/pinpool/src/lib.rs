@@ -30,6 +30,7 @@
 //! * [`PoolBuilder::open_async`] opens beside other work: an [`Opening`] tells how far it is, can be cancelled, and
 //!   has the first classes ready while it makes the others. [`Pool::startup`] says what the pool got: pages, nodes,
 //!   times, and classes that are smaller than configured.
+//! * `Stager` copies what nobody pinned (vectors, files, streams of bytes) to the device and back, through slots.
 //! * One pool serves several devices: [`Pool::on`] gives the handle of another one, with classes that lie near it.
 //! * [`Plan`] says beforehand what a configuration pins.
 //! * [`cuda`] holds what else touches the driver: graphs, what is tracked in cudarc's own calls, and the
@@ -93,8 +94,8 @@ pub use bytemuck::Pod;
 pub use config::{
     ALIGN_DEFAULT, BackendChoice, ClassConfig, DURATION_MAX, GROWN_SLABS_MAX, IDLE_AFTER_DEFAULT,
     OnEmpty, OnPressure, PIN_CHUNK_DEFAULT, PIN_PAUSE_DEFAULT, PIN_PAUSE_MAX, PoolConfig,
-    SPILL_MAX, STAGE_CHUNK_DEFAULT, STAGE_CHUNK_MIN, STAGE_THREADS_MAX, Scrub, THREADS_MAX,
-    Threads,
+    SPILL_MAX, STAGE_CHUNK_DEFAULT, STAGE_CHUNK_MIN, STAGE_SLOTS_EACH, STAGE_THREADS_MAX, Scrub,
+    THREADS_MAX, Threads,
 };
 pub use error::{ClassName, ConfigError, Error, Exhausted, LeaseError, OldestHolder, Origin};
 pub use fence::{Fence, FenceError, FenceStatus, ManualFence};

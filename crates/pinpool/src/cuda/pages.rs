@@ -25,7 +25,7 @@ use crate::sync::Mutex;
 pub struct CudaPages {
     /// Before the context, which must outlive them.
     events: EventPool,
-    context: ReleasedQuietly,
+    context: PrimaryContext,
     register: bool,
     /// Of all devices, in the driver's order, where it tells.
     pci_addresses: Vec<Option<String>>,
@@ -36,11 +36,27 @@ pub struct CudaPages {
     kept: Mutex<Vec<NonZero<usize>>>,
 }
 
-/// A context whose release leaves the releasing thread's own context current.
+/// A device's context whose release leaves the releasing thread's own context current.
 #[derive(Debug)]
-struct ReleasedQuietly(ManuallyDrop<Arc<CudaContext>>);
+pub(crate) struct PrimaryContext(ManuallyDrop<Arc<CudaContext>>);
 
-impl Drop for ReleasedQuietly {
+impl PrimaryContext {
+    /// Retains it. The calling thread's own context stays current.
+    pub(crate) fn of(device: u32) -> Result<Self, String> {
+        let current = result::ctx::get_current()
+            .map_err(|error| format!("the driver does not answer: {}", code(error)))?;
+        let _restored = Bound::restoring(current);
+        let context = CudaContext::new(device as usize)
+            .map_err(|error| format!("device {device} gives no context: {}", code(error)))?;
+        Ok(Self(ManuallyDrop::new(context)))
+    }
+
+    pub(crate) fn get(&self) -> &Arc<CudaContext> {
+        &self.0
+    }
+}
+
+impl Drop for PrimaryContext {
     fn drop(&mut self) {
         let Some(_inside) = exit::enter() else { return };
         let current = result::ctx::get_current().ok();
@@ -66,15 +82,11 @@ impl CudaPages {
         if let Some(fault) = &info.fault {
             return Err(fault.clone());
         }
-        let current = result::ctx::get_current()
-            .map_err(|error| format!("the driver does not answer: {}", code(error)))?;
-        let _restored = Bound::restoring(current);
-        let context = CudaContext::new(device as usize)
-            .map_err(|error| format!("device {device} gives no context: {}", code(error)))?;
+        let context = PrimaryContext::of(device)?;
         exit::watch()?;
         Ok(Self {
-            events: EventPool::new(&context),
-            context: ReleasedQuietly(ManuallyDrop::new(context)),
+            events: EventPool::new(context.get()),
+            context,
             register: info.can_register,
             pci_addresses,
             options: MapOptions::default(),
@@ -102,7 +114,7 @@ impl CudaPages {
 
     /// The context that the memory is pinned for.
     pub fn context(&self) -> &Arc<CudaContext> {
-        &self.context.0
+        self.context.get()
     }
 
     pub(crate) fn events(&self) -> &EventPool {

@@ -8,8 +8,8 @@ use std::time::Duration;
 pub use class::{ClassPlan, GrowPlan};
 
 use crate::config::{
-    BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PIN_PAUSE_MAX, PoolConfig, STAGE_CHUNK_MIN,
-    STAGE_THREADS_MAX, THREADS_MAX, Threads,
+    BackendChoice, DURATION_MAX, DURATION_MAX_TEXT, PIN_PAUSE_MAX, PoolConfig, STAGE_CHUNK_DEFAULT,
+    STAGE_CHUNK_MIN, STAGE_THREADS_MAX, THREADS_MAX, Threads,
 };
 use crate::error::{ConfigError, Error, Origin};
 use crate::memory::{HugePages, LockMode};
@@ -75,6 +75,7 @@ impl Plan {
         refuse_duplicates(&classes)?;
         refuse_idle_devices(&config, &classes)?;
         note_vain_spills(&classes, &mut notes);
+        note_no_stager(&config, &classes, &mut notes);
         let total_bytes = classes
             .iter()
             .try_fold(0u64, |sum, class| sum.checked_add(class.slab_bytes as u64))
@@ -131,6 +132,29 @@ fn note_vain_spills(classes: &[ClassPlan], notes: &mut Vec<String>) {
                 class.name, class.max_spill
             ));
         }
+    }
+}
+
+/// Who configures a stager expects that one can be made.
+fn note_no_stager(config: &PoolConfig, classes: &[ClassPlan], notes: &mut Vec<String>) {
+    let auto = config.stage_threads == Threads::Auto;
+    if auto && config.stage_chunk == STAGE_CHUNK_DEFAULT {
+        return;
+    }
+    let (slots, chunk) = (config.stage_slots(), config.stage_chunk);
+    for device in config.devices() {
+        let served = classes.iter().filter(|class| class.serves(device));
+        let fitting = served.filter(|class| class.slot_bytes as u64 >= chunk);
+        let class = fitting.min_by_key(|class| class.slot_bytes);
+        let found = match class {
+            Some(class) if class.count as usize >= slots => continue,
+            Some(class) => format!("class '{}' has {}", class.name, class.count),
+            None => "no class has such".to_owned(),
+        };
+        notes.push(format!(
+            "device {device}: a Stager needs {slots} slots of {chunk} bytes (stage_threads, stage_chunk), but \
+             {found}; raise its count, or add a [[class]]"
+        ));
     }
 }
 

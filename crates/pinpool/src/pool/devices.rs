@@ -1,9 +1,13 @@
 //! The handles of a pool, one kind for each of its devices: which classes they lease from. It leases nothing.
 
 use std::sync::Arc;
+#[cfg(feature = "cuda")]
+use std::sync::OnceLock;
 
 use super::{Core, Pool};
 use crate::class::{ClassRef, Roster};
+#[cfg(feature = "cuda")]
+use crate::cuda::{CudaPages, pages::PrimaryContext};
 use crate::error::{Error, LeaseError};
 use crate::process::Home;
 use crate::size_class::SizeTable;
@@ -19,6 +23,9 @@ pub(super) struct Handle {
     pub(super) device: u32,
     /// How many classes it leases from.
     classes: usize,
+    /// That of another device than the pool's first, once somebody asked.
+    #[cfg(feature = "cuda")]
+    context: OnceLock<Option<PrimaryContext>>,
     /// Keeps the classes, and the pool open.
     pub(super) core: Arc<Core>,
 }
@@ -47,6 +54,8 @@ impl Handle {
             roster,
             device,
             classes: sizes.len(),
+            #[cfg(feature = "cuda")]
+            context: OnceLock::new(),
             core,
         }
     }
@@ -116,6 +125,21 @@ impl Pool {
             Handle::other(device, core)?
         };
         Ok(Self { handle: Arc::new(handle) })
+    }
+
+    /// The CUDA context of this handle's device, on the cuda backend: the device's primary one, which cudarc's
+    /// `CudaContext::new` gives as well. `None` also where another device than the first gives none.
+    #[cfg(feature = "cuda")]
+    pub fn cuda_context(&self) -> Option<&Arc<cudarc::driver::CudaContext>> {
+        let handle = &self.handle;
+        let pages = CudaPages::of(&*handle.core.shared.memory)?;
+        if handle.device == handle.core.plan.config.device {
+            return Some(pages.context());
+        }
+        if !handle.home.is_here() {
+            return None;
+        }
+        Some(handle.context.get_or_init(|| PrimaryContext::of(handle.device).ok()).as_ref()?.get())
     }
 
     /// The device whose classes this handle leases from: the first of the pool's, or the one given to [`Self::on`].

@@ -166,12 +166,6 @@ impl Pool {
         roster.is_full() && roster.iter().all(|class| class.get().is_device_accessible())
     }
 
-    /// The CUDA context that the memory is pinned for, on the cuda backend.
-    #[cfg(feature = "cuda")]
-    pub fn cuda_context(&self) -> Option<&Arc<cudarc::driver::CudaContext>> {
-        Some(crate::cuda::CudaPages::of(&*self.core().shared.memory)?.context())
-    }
-
     /// Has the keeper wake a task once a fence is over.
     #[cfg(feature = "cuda")]
     pub(crate) fn wake_after(&self, fence: AnyFence, task: &Waker) {

@@ -11,6 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::board::{Board, Take};
 use super::error::StageCause;
 use super::job::Job;
+use crate::config::STAGE_SLOTS_EACH;
 use crate::cuda::lane::{Lane, ask_at_any_time, land};
 use crate::error::Error;
 use crate::foreign::{caught, tell};
@@ -75,7 +76,7 @@ impl Hand {
 
     /// Starts a piece: reads its source and queues its copy, or queues its copy from the device.
     fn begin(&mut self, job: Arc<Job>, piece: usize) {
-        if self.flights.len() == BUFFERS {
+        if self.flights.len() == STAGE_SLOTS_EACH {
             self.land();
         }
         match self.send(&job, piece) {
@@ -186,7 +187,5 @@ fn stay_on(processors: &[u32]) {
     }
 }
 
-/// Buffers of each thread: the device copies one while the thread copies the other.
-pub(super) const BUFFERS: usize = 2;
 /// Readers and writers of the caller's run on it.
 const STACK_BYTES: usize = 1 << 20;

@@ -30,7 +30,7 @@ pub enum StageCause {
     Read(io::Error),
     /// The sink could not be written.
     Write(io::Error),
-    /// A reader or writer of the caller's panicked.
+    /// A reader or writer of the caller's panicked, in a program whose panics unwind.
     Panicked,
     /// A forked child has no part in its parent's copies.
     Forked,
@@ -43,8 +43,8 @@ impl fmt::Display for StageCause {
         match self {
             Self::Cancelled => f.write_str("it was cancelled"),
             Self::Truncated => f.write_str(
-                "the source ended before the target was full: give a shorter view of the target, or see \
-                 who truncated the file",
+                "the source ended before the target was full: give a shorter view of the target; if it is a \
+                 file, see its length and who truncates it",
             ),
             Self::Read(error) => write!(f, "the source could not be read: {error}"),
             Self::Write(error) => write!(f, "the sink could not be written: {error}"),

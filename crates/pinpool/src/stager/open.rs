@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::board::Board;
-use super::crew::{BUFFERS, Hand};
+use super::crew::Hand;
 use super::job::Job;
 use crate::class::ClassRef;
-use crate::config::{STAGE_CHUNK_MIN, STAGE_THREADS_MAX, Threads};
+use crate::config::{STAGE_CHUNK_MIN, STAGE_SLOTS_EACH, STAGE_THREADS_MAX};
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::memory::numa::processors_of;
@@ -30,14 +30,18 @@ use crate::process::Home;
 /// Every copy is in the order of the caller's stream: it begins behind the work that is queued there, and work that
 /// is queued once the target can be used again sees it. Copies that run at once share the crew, a piece of each in turn.
 ///
-/// Memory is bounded: the crew holds `2 * threads` slots as long as the stager lives, and takes no more. Threads sleep
-/// while there is nothing to copy. Small copies and memory that is pinned already go by the driver's own call.
+/// Memory is bounded: the crew holds `2 * threads` slots as long as the stager lives, and takes no more; the pool needs a
+/// class for them ([`PoolBuilder::stager`](crate::PoolBuilder::stager)). Threads sleep while there is nothing to copy. `upload` and `download` of small
+/// copies and of memory that is pinned already go by the driver's own call ([`StagerBuilder::straight_bytes`]).
+///
+/// In asynchronous code use the owned copies: all else waits in the calling thread. A stager may be shared by threads
+/// (`Arc<Stager>`), and keeps its pool open; close it, or drop it, before the pool.
 ///
 /// ```no_run
 /// # fn up(stream: std::sync::Arc<pinpool::cudarc::driver::CudaStream>) -> Result<(), Box<dyn std::error::Error>> {
 /// use pinpool::{Pool, Stager};
 ///
-/// let pool = Pool::builder().class("stage", 4 << 20, 24).open()?;
+/// let pool = Pool::builder().stager().open()?; // with a class for a stager
 /// let stager = Stager::new(&pool)?;
 /// let weights = vec![0.5_f32; 64 << 20];
 /// let mut on_device = stream.alloc_zeros::<f32>(weights.len())?;
@@ -91,10 +95,7 @@ impl Stager {
     /// A stager in parts.
     pub fn builder(pool: &Pool) -> StagerBuilder {
         let config = &pool.plan().config;
-        let threads = match config.stage_threads {
-            Threads::Auto => threads_default(),
-            Threads::Count(count) => count,
-        };
+        let threads = config.stage_threads.for_a_stager();
         let chunk_bytes = usize::try_from(config.stage_chunk).unwrap_or(usize::MAX);
         let straight = STRAIGHT_DEFAULT;
         StagerBuilder { pool: pool.clone(), threads, chunk_bytes, straight }
@@ -147,8 +148,9 @@ impl StagerBuilder {
         Self { chunk_bytes, ..self }
     }
 
-    /// The largest copies that go by the driver's own call instead of through the crew, both ways; 0 for none. Default: what
-    /// is no slower on H200 hosts, 4 MiB to the device and 1 MiB from it.
+    /// The largest copies that [`Stager::upload`] and [`Stager::download`] leave to the driver's own call, in bytes; 0 for none.
+    /// Default: what is no slower on H200 hosts, 4 MiB to the device and 1 MiB from it. Of a scope and of owned copies only uploads of 64 KiB or less of
+    /// pageable memory are, because more could make them wait; files, readers and writers never.
     pub fn straight_bytes(self, bytes: usize) -> Self {
         Self { straight: Straight { up: bytes, down: bytes }, ..self }
     }
@@ -158,7 +160,7 @@ impl StagerBuilder {
     /// # Errors
     ///
     /// [`Error::StagerSize`] for numbers out of range, [`Error::StagerBuffers`] when the pool cannot spare two slots
-    /// for each thread, [`Error::NotDeviceAccessible`] on a pool without a GPU, and [`Error::StagerThread`]. Nothing is
+    /// for each thread, [`Error::StagerWithoutDevice`] on a pool without a GPU, and [`Error::StagerThread`]. Nothing is
     /// kept then.
     pub fn build(self) -> Result<Stager, Error> {
         let Self { pool, threads, chunk_bytes, straight } = self;
@@ -170,13 +172,13 @@ impl StagerBuilder {
         let mut buffers = buffers(&pool, threads, chunk_bytes)?;
         let class = buffers[0].class_ref();
         if !buffers.iter().all(Lease::is_copyable) {
-            return Err(Error::NotDeviceAccessible { backend: pool.backend() });
+            return Err(Error::StagerWithoutDevice { reason: pool.startup().reason.clone() });
         }
         let processors = processors_near(&pool, class);
         let board = Arc::new(Board::new());
         let mut crew = Vec::new();
         for number in 0..threads {
-            let own = buffers.split_off(buffers.len() - BUFFERS);
+            let own = buffers.split_off(buffers.len() - STAGE_SLOTS_EACH);
             let near = processors.clone();
             let hand = Hand::new(number, &board, pool.clone(), chunk_bytes, own, near);
             match hand.start() {
@@ -196,7 +198,7 @@ impl StagerBuilder {
 
 /// Two slots for each thread, all or none.
 fn buffers(pool: &Pool, threads: usize, chunk_bytes: usize) -> Result<Vec<Lease>, Error> {
-    let needed = threads * BUFFERS;
+    let needed = threads * STAGE_SLOTS_EACH;
     let leases = pool.try_lease_many(&vec![chunk_bytes; needed]);
     let mut leases = leases.map_err(|error| Error::StagerBuffers { needed, chunk_bytes, error })?;
     let tag = pool.tag("stager");
@@ -234,17 +236,9 @@ impl fmt::Debug for Stager {
     }
 }
 
-/// Three quarters of the processors: the others are the pipeline's.
-fn threads_default() -> usize {
-    let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    (processors * 3 / 4).clamp(1, THREADS_DEFAULT_MAX)
-}
-
-/// With as many 1 GiB reached 0.87 of the link on each H200 host, with 8 from 0.81 to 0.89.
-const THREADS_DEFAULT_MAX: usize = 12;
 /// Of a copy that is not large, for each thread: while the first is filled nothing is copied, while the last is
 /// copied nothing is filled.
-const PIECES_EACH: usize = 2 * BUFFERS;
+const PIECES_EACH: usize = 2 * STAGE_SLOTS_EACH;
 /// Pieces are no smaller than this, where the copy is not: 16 MiB went 2.8 times as fast as the driver's own copy in
 /// pieces of 1 MiB, 2.0 times in pieces of 384 KiB (H200 hosts).
 const PIECE_MIN: usize = 1 << 20;

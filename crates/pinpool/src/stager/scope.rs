@@ -30,6 +30,11 @@ impl Stager {
     /// Lets `work` begin copies of memory that it borrows, and go on while they run. Returns when all of them are over,
     /// also those whose handles were dropped, and also if `work` panics.
     ///
+    /// As with `std::thread::scope`, what is lent stays lent until the scope ends, also once a copy is over: make sources, targets and
+    /// views before the scope (`let mut part = device.slice_mut(..10)`), and take no `move` closure. Where the closure ends in
+    /// `Ok(())`, name its result: `|scope| -> Result<(), StageError> { .. }`. Not for `async` closures, which cannot wait: use
+    /// [`Self::upload_owned`].
+    ///
     /// ```no_run
     /// # fn up(stager: pinpool::Stager, stream: std::sync::Arc<pinpool::cudarc::driver::CudaStream>)
     /// # -> Result<(), Box<dyn std::error::Error>> {

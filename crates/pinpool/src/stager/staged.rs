@@ -17,8 +17,8 @@ use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
 use crate::pool::Pool;
 
-/// A copy of a [`Stager`](crate::Stager), under way or over. Dropping it changes nothing: the copy goes on.
-#[must_use = "the copy goes on without it; wait for it to know that it succeeded"]
+/// A copy of a [`Stager`](crate::Stager), under way or over. Dropping it changes nothing: the copy goes on. Wait for it to know that
+/// it succeeded.
 pub struct StagedCopy {
     course: Course,
 }

@@ -14,6 +14,7 @@ mod keys;
 mod plan;
 mod policies;
 mod sources;
+mod staging;
 mod values;
 
 use pinpool::{ConfigError, Error, Plan, Pool, PoolBuilder, PoolConfig};

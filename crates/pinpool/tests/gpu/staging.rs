@@ -426,7 +426,7 @@ fn a_stager_bounds_what_it_holds() {
     let host = host.class("c", CHUNK, 2).open().expect("a host pool");
     let refused =
         Stager::builder(&host).threads(1).chunk_bytes(CHUNK).straight_bytes(SMALL).build();
-    assert!(matches!(refused, Err(Error::NotDeviceAccessible { .. })));
+    assert!(matches!(refused, Err(Error::StagerWithoutDevice { .. })));
 }
 
 fn a_fence_tells_of_a_staged_copy() {

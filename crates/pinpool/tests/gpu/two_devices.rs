@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pinpool::cudarc::driver::{CudaContext, CudaStream, sys};
 use pinpool::placement::{node_of, nodes_with_memory};
-use pinpool::{BackendChoice, ClassConfig, Error, OnEmpty, Pool};
+use pinpool::{BackendChoice, ClassConfig, Error, OnEmpty, Pool, Stager};
 use pinpool_testkit::stamp;
 
 use crate::Check;
@@ -21,6 +21,7 @@ pub(crate) const ALL: &[Check] = &[
     check("memory_of_another_device_is_refused", memory_of_another_device_is_refused),
     check("a_pool_may_name_all_devices_that_use_it", a_pool_may_name_all_devices_that_use_it),
     check("each_device_has_classes_of_its_own", each_device_has_classes_of_its_own),
+    check("each_device_has_a_stager_of_its_own", each_device_has_a_stager_of_its_own),
 ];
 
 pub(crate) const ON_SOFTWARE: &[Check] =
@@ -57,6 +58,45 @@ fn a_pool_may_name_all_devices_that_use_it() {
 
 /// Frames of one size on both devices, each uploaded by its own; slabs lie near their device, as far as the
 /// system tells.
+/// Buffers near the device, and the device's own context from its handle.
+fn each_device_has_a_stager_of_its_own() {
+    const CHUNK: usize = 64 << 10;
+    let class = |name, device| ClassConfig::new(name, CHUNK, 4).device(device);
+    let pool = Pool::builder()
+        .env(false)
+        .backend(BackendChoice::Cuda)
+        .devices(0, [1])
+        .class_config(class("stage-0", 0))
+        .class_config(class("stage-1", 1))
+        .stage_threads(2)
+        .stage_chunk(CHUNK as u64)
+        .open()
+        .expect("both devices are there");
+    assert!(pool.plan().notes.is_empty(), "{:?}", pool.plan().notes);
+    for device in [0, 1] {
+        let handle = pool.on(device).expect("it serves both");
+        let context = handle.cuda_context().expect("a context");
+        assert_eq!(context.ordinal(), device as usize);
+        let stream = context.new_stream().expect("a stream");
+        let stager = Stager::builder(&handle).straight_bytes(0).build().expect("a stager");
+        let class = format!("stage-{device}");
+        assert_eq!(pool.stats().class(&class).map(|class| class.leased), Some(4));
+        let source = pattern(20 * CHUNK + 9, device as u8);
+        let mut target = device_memory(&stream, source.len());
+        stager.upload(&source, &stream, &mut target).expect("uploaded").wait().expect("there");
+        assert!(on_device(&stream, &target) == source);
+        // The crew serves the other device, too.
+        let other = pool.on(1 - device).expect("it serves both");
+        let far = other.cuda_context().expect("a context").new_stream().expect("a stream");
+        let mut target = device_memory(&far, source.len());
+        stager.upload(&source, &far, &mut target).expect("uploaded").wait().expect("there");
+        assert!(on_device(&far, &target) == source);
+        stager.close();
+    }
+    all_home(&pool);
+    no_harm_done();
+}
+
 fn each_device_has_classes_of_its_own() {
     const BYTES: usize = 1 << 20;
     let class = |name, device| ClassConfig::new(name, BYTES, 2).device(device);
