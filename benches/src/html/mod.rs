@@ -20,7 +20,7 @@ pub enum Outcome {
     /// It gave a result.
     Ran {
         /// The result.
-        report: Report,
+        report: Box<Report>,
         /// The file beside the page that holds it.
         file: String,
     },

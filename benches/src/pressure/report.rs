@@ -9,7 +9,7 @@ use crate::report::to_json;
 use crate::text;
 use crate::timing::{Range, median, rounded};
 
-/// A result of the scenario `pressure`.
+/// What there was, and what the neighbour has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PressureFigures {
     /// Bytes that could be taken when the run began.

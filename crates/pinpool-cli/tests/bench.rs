@@ -572,6 +572,104 @@ fn startup_fits_what_it_opens_into_a_memory_lock_limit() {
 }
 
 #[test]
+fn neighbours_has_every_case_without_a_gpu_and_says_what_stands_for_what() {
+    let mut command = pinpool(&["bench", "neighbours", "--quick", "--json", "-"]);
+    let ran: Ran = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&json["scenario"], &json["backend"]), (&"neighbours".into(), &"host".into()));
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["case"]), (7, &"alone".into()), "{json:#}");
+    for row in rows {
+        let works: Vec<&str> = row["felt"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|felt| felt["work"].as_str().unwrap())
+            .collect();
+        assert_eq!(works, ["copy of 1 MiB", "mapping of a page"], "{row:#}");
+        for felt in row["felt"].as_array().unwrap() {
+            let us = |key: &str, which: &str| felt[key][which].as_f64().unwrap();
+            assert!(us("p50_us", "low") > 0.0 && felt["turns"].as_u64().unwrap() > 0, "{felt:#}");
+            assert!(us("p50_us", "median") <= us("p99_us", "median"), "{felt:#}");
+            assert!(us("p99_us", "high") <= us("max_us", "high"), "{felt:#}");
+        }
+        // The pace is kept or fallen behind, and never exceeded by more than the frame at the start.
+        if let Some(rate) = row["rate_fps"].as_f64() {
+            assert!(row["frames"].as_f64().unwrap() <= (rate * 0.2).ceil() * 2.0 + 2.0, "{row:#}");
+        }
+    }
+    assert_eq!(json["ratios"].as_array().map(Vec::len), Some(6 * 2), "{json:#}");
+    assert!(ran.stderr.contains("instead of allocated by the driver"), "{ran:?}");
+    assert!(ran.stderr.contains("from the pool up to"), "{ran:?}");
+}
+
+#[test]
+fn neighbours_locks_nothing_where_that_is_refused_and_leaves_out_what_is_too_large() {
+    let arguments = ["bench", "neighbours", "--quick", "--max-pinned", "20MiB", "--json", "-"];
+    let ran = limited(5_000_000, &arguments);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&json["locked"], json["rows"].as_array().unwrap().len()), (&false.into(), 5));
+    for words in ["RLIMIT_MEMLOCK is 5.0 MB", "--max-pinned are left out"] {
+        assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+    let refused = run(&["bench", "neighbours", "--max-pinned", "1MiB"]);
+    assert_refused(&refused, &["--max-pinned 1048576"]);
+}
+
+#[test]
+fn overlap_says_that_it_needs_a_gpu_and_refuses_less_than_chunks_need() {
+    let mut command = pinpool(&["bench", "overlap", "--quick", "--json", "-"]);
+    let ran: Ran = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(json["not_run"].as_str().unwrap().starts_with("no CUDA device"), "{json:#}");
+    assert_eq!(json["rows"], serde_json::json!([]));
+    assert!(ran.stderr.starts_with("not run: no CUDA device"), "{ran:?}");
+    assert_refused(&run(&["bench", "overlap", "--max-pinned", "64KiB"]), &["--max-pinned 65536"]);
+}
+
+#[test]
+fn pressure_pins_no_more_than_it_may_and_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = ["--file-dir", folder.path().to_str().unwrap()];
+    let limit = ["--max-pinned", "16MiB", "--json", "-"];
+    let ran = run(&[&["bench", "pressure", "--quick"], &place[..], &limit].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    if let Some(reason) = json["not_run"].as_str() {
+        println!("pressure not tested: {reason}");
+        assert!(ran.stderr.contains("not run: "), "{ran:?}");
+        return;
+    }
+    let rows = json["rows"].as_array().unwrap();
+    let pinned: Vec<u64> = rows.iter().map(|row| row["pinned_bytes"].as_u64().unwrap()).collect();
+    let limited = json["notes"].to_string().contains("RLIMIT_MEMLOCK");
+    assert!(limited || pinned == [0, 3 << 20, 8 << 20, 16 << 20], "{json:#}");
+    assert_eq!(json["ratios"].as_array().map(Vec::len), Some(rows.len() - 1), "{json:#}");
+    for row in rows {
+        for key in ["map_ms", "stream_ms"] {
+            assert!(row[key]["median"].as_f64().unwrap() > 0.0, "{key}: {row:#}");
+        }
+        assert_eq!(row["read_ms"].is_null(), json["file_bytes"].is_null(), "{row:#}");
+    }
+    assert!(json["kept_free_bytes"].as_u64().unwrap() >= 512 << 20, "{json:#}");
+    assert!(ran.stderr.contains("memory is not short in this run"), "{ran:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "a file is left");
+}
+
+#[test]
+fn pressure_refuses_a_folder_that_is_none_and_its_neighbour_an_order_that_is_none() {
+    let ran = run(&["bench", "pressure", "--quick", "--file-dir", "/no/such/folder"]);
+    assert_refused(&ran, &["--file-dir /no/such/folder"]);
+    assert!(!run(&["bench", "--help"]).stdout.contains("pressure-neighbour"));
+    // Standard input is at its end already.
+    let ran = run(&["bench", "pressure-neighbour", "/tmp"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "ready\n"), "{ran:?}");
+}
+
+#[test]
 fn waiting_refuses_a_time_that_makes_no_sense() {
     for wrong in ["0", "601", "x"] {
         assert_refused(&run(&["bench", "waiting", "--seconds", wrong]), &["--seconds"]);

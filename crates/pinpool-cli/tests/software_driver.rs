@@ -352,6 +352,30 @@ fn staged_leaves_out_what_does_not_fit_and_refuses_a_folder_that_is_none() {
     assert_refused(&ran, &["--file-dir /no/such/folder", "No such file"]);
 }
 
+#[test]
+fn neighbours_copies_beside_every_way_to_pin_and_launches_nothing() {
+    let ran = run_on_software_driver(&["bench", "neighbours", "--quick", "--json", "-"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&json["backend"], &json["locked"]), (&"cuda".into(), &true.into()), "{json:#}");
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 7, "{json:#}");
+    for row in rows {
+        let felt = row["felt"].as_array().unwrap();
+        assert_eq!((felt.len(), &felt[0]["work"]), (1, &"copy of 1 MiB".into()), "{row:#}");
+        assert!(felt[0]["turns"].as_u64().unwrap() > 0, "{row:#}");
+        assert_eq!(row["frames"].as_u64().unwrap() > 0, row["case"] != "alone", "{row:#}");
+    }
+    assert!(ran.stderr.contains("no kernel is launched: the driver runs no kernels"), "{ran:?}");
+}
+
+#[test]
+fn overlap_says_that_the_driver_runs_no_kernels() {
+    let ran = run_on_software_driver(&["bench", "overlap", "--quick", "--json", "-"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["not_run"], "the driver runs no kernels", "{json:#}");
+    assert!(ran.stderr.starts_with("not run: the driver runs no kernels\n"), "{ran:?}");
+}
+
 /// The name of the software driver's device.
 fn software_device() -> Value {
     let ran = run_on_software_driver(&["bench", "copy", "--size", "4096", "--json", "-"]);
