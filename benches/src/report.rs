@@ -221,12 +221,13 @@ impl Report {
             | Self::Waiting(_)
             | Self::Lease(_)
             | Self::Startup(_)
-            | Self::Neighbours(_) => None,
+            | Self::Neighbours(_)
+            | Self::Alloc(_)
+            | Self::Gigabyte(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
             Self::InFlight(report) => report.header.not_run.as_deref(),
             Self::Staged(report) => report.header.not_run.as_deref(),
             Self::BreakEven(report) => report.header.not_run.as_deref(),
-            Self::Alloc(_) | Self::Gigabyte(_) => None,
             Self::Overlap(report) => report.header.not_run.as_deref(),
             Self::Pressure(report) => report.header.not_run.as_deref(),
         }
