@@ -116,6 +116,18 @@ pub(crate) fn check(max_pinned: Option<u64>) -> Result<(), BenchError> {
     }
 }
 
+/// Leaves each note once, in the order in which they came.
+pub(crate) fn each_once(notes: &mut Vec<String>) {
+    let mut seen = Vec::new();
+    notes.retain(|note| {
+        let is_new = !seen.contains(note);
+        if is_new {
+            seen.push(note.clone());
+        }
+        is_new
+    });
+}
+
 const OPTION: &str = "--max-pinned";
 const PAGE_BYTES: u64 = 4096;
 const MEGABYTE: usize = 1_000_000;
@@ -149,6 +161,13 @@ mod tests {
         assert_eq!(notes, ["2.0 MB instead of 1.0 GB: --max-pinned is 5.5 MB"]);
         let error = room.cut(1_000_000_000, 6, &mut notes).unwrap_err();
         assert!(error.is_input() && error.to_string().contains("--max-pinned"), "{error}");
+    }
+
+    #[test]
+    fn notes_are_left_once() {
+        let mut notes = ["a", "b", "a", "c", "b"].map(str::to_owned).to_vec();
+        each_once(&mut notes);
+        assert_eq!(notes, ["a", "b", "c"]);
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub struct CopyReport {
     pub quick: bool,
     /// All kinds of host memory and the link; results of before they were compared have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kinds: Option<Kinds>,
+    pub kinds: Option<Box<Kinds>>,
 }
 
 /// The bandwidth of one kind of memory.
@@ -221,9 +221,9 @@ impl Report {
             | Self::Waiting(_)
             | Self::Lease(_)
             | Self::Startup(_)
-            | Self::Neighbours(_)
             | Self::Alloc(_)
-            | Self::Gigabyte(_) => None,
+            | Self::Gigabyte(_)
+            | Self::Neighbours(_) => None,
             Self::Copy(report) => report.not_run.as_deref(),
             Self::InFlight(report) => report.header.not_run.as_deref(),
             Self::Staged(report) => report.header.not_run.as_deref(),
@@ -384,10 +384,10 @@ impl FramesReport {
             fps => format!("{} {fps}", row.name),
         });
         let words: Vec<String> = words.collect();
-        match self.rates.is_empty() {
-            true => String::new(),
-            false => format!(" Frame rates of a camera that are held: {}.", words.join(", ")),
+        if self.rates.is_empty() {
+            return String::new();
         }
+        format!(" Frame rates of a camera that are held: {}.", words.join(", "))
     }
 }
 
@@ -457,7 +457,7 @@ impl CopyReport {
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         let (ratio_header, ratio_rows) = self.ratio_cells();
         let quick = if self.quick { tables::QUICK } else { "" };
-        let kinds = self.kinds.as_ref().map_or_else(String::new, Kinds::to_text);
+        let kinds = self.kinds.as_ref().map_or_else(String::new, |kinds| kinds.to_text());
         format!(
             "{}\n{quick}\n{}\n{}\n{}\n{kinds}",
             self.machine.summary(),

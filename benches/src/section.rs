@@ -204,7 +204,11 @@ impl SectionTable {
 impl SectionTable {
     /// The ratios that were measured, as a result's JSON has them; `None` where there is none.
     pub(crate) fn of_ratios(scenario: &str, ratios: &impl Serialize) -> Option<Self> {
-        let ratios = Ratio::all(&serde_json::to_value(ratios).unwrap_or_default());
+        // What cannot be JSON, which no result is, has no ratios to show.
+        let json = serde_json::to_string(ratios).unwrap_or_default();
+        let mut ratios = Ratio::all(&serde_json::from_str(&json).unwrap_or_default());
+        // In the order of the result, which a value of JSON forgets.
+        ratios.sort_by_key(|ratio| json.find(&format!("\"{}\":", ratio.name)));
         let has_rounds = ratios.iter().any(|ratio| ratio.low.is_some());
         let row = |ratio: &Ratio| {
             let mut cells = vec![ratio.name.replace('_', " "), text::number(ratio.value)];
@@ -217,7 +221,7 @@ impl SectionTable {
         };
         let rounds = if has_rounds { &["lowest round", "highest round"][..] } else { &[] };
         let header = ["ratio", "measured"].iter().chain(rounds).chain(&["better"]).copied();
-        let table = || Self::new("Ratios", header, ratios.iter().map(row).collect());
+        let table = || Self::new("Ratios that say most", header, ratios.iter().map(row).collect());
         (!ratios.is_empty()).then(table)
     }
 }

@@ -52,7 +52,7 @@ pub fn run(
     command: String,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<AllocReport, BenchError> {
-    let sizes = options.check()?;
+    let wanted = options.check()?;
     let (ground, why_host) = Ground::find()?;
     let room = PinRoom::find(&ground, options.max_pinned)?;
     let mut report = AllocReport {
@@ -64,12 +64,12 @@ pub fn run(
         ratios: Vec::new(),
         rows: Vec::new(),
     };
-    let sizes = room.fit(sizes, BUFFERS_PINNED, &mut report.notes);
-    if sizes.is_empty() {
+    let fitting = room.fit(wanted, BUFFERS_PINNED, &mut report.notes);
+    if fitting.is_empty() {
         return Err(BenchError::Input(report.notes.join("; ")));
     }
-    let mut progress = Progress::new(sizes.len() as u64, progress);
-    for bytes in sizes {
+    let mut progress = Progress::new(fitting.len() as u64, progress);
+    for bytes in fitting {
         let mut bench = Bench::open(&ground, bytes, &mut report.notes)?;
         let sides = bench.sides();
         let times = measure(&mut bench, &sides, rounds(bytes, options.quick))?;
@@ -77,7 +77,7 @@ pub fn run(
         report.ratios.push(ratio(&sides, &times, bytes));
         progress.step();
     }
-    report.notes.dedup();
+    pin_room::each_once(&mut report.notes);
     Ok(report)
 }
 
@@ -124,8 +124,8 @@ fn row(side: Side, bytes: usize, times: &[Took]) -> AllocRow {
         way: side.name().to_owned(),
         bytes: bytes as u64,
         us: Range::of(&all),
-        get_us: of(|took| took.get_s()),
-        give_back_us: of(|took| took.give_back_s()),
+        get_us: of(Took::get_s),
+        give_back_us: of(Took::give_back_s),
         rounds: times.len() as u64,
         unsteady: clock::is_unsteady(&all),
     }

@@ -134,7 +134,13 @@ impl Bench {
         let bytes = self.bytes;
         match side {
             Side::Lease => self.leases(),
-            Side::Malloc => self.timed(|| malloc(bytes), |buffer| Ok(drop(buffer))),
+            Side::Malloc => {
+                let free = |buffer| {
+                    drop(buffer);
+                    Ok(())
+                };
+                self.timed(|| malloc(bytes), free)
+            }
             Side::Mlock => self.timed(|| HostPages::new(bytes, true), HostPages::release),
             Side::HostAlloc => {
                 let context = &self.rig()?.context;

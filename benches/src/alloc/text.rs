@@ -27,7 +27,7 @@ impl AllocReport {
         let rows = self.ratios.iter().map(|ratio| {
             let values =
                 [ratio.pinned_over_malloc, ratio.pinned_over_lease, ratio.malloc_over_lease];
-            let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), text::ratio));
+            let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), times));
             std::iter::once(text::bytes(ratio.bytes)).chain(cells).collect()
         });
         ("Ratios", header, rows.collect())
@@ -71,9 +71,8 @@ impl Tabled for AllocReport {
         let Some(largest) = self.ratios.iter().max_by_key(|ratio| ratio.bytes) else {
             return "Nothing was measured.".to_owned();
         };
-        let over = |ratio: Option<f64>, of: &str| {
-            ratio.map(|ratio| format!("{} of {of}", text::ratio(ratio)))
-        };
+        let over =
+            |ratio: Option<f64>, of: &str| ratio.map(|ratio| format!("{} of {of}", times(ratio)));
         let pinned_cost: Vec<String> = [
             over(largest.pinned_over_malloc, "malloc and a touch"),
             over(largest.pinned_over_lease, "a lease"),
@@ -94,6 +93,11 @@ impl Tabled for AllocReport {
             pinned_cost.join(" and "),
         )
     }
+}
+
+/// A ratio for people, which may be very large here.
+fn times(ratio: f64) -> String {
+    if ratio < 100.0 { text::ratio(ratio) } else { format!("{ratio:.0}x") }
 }
 
 /// Microseconds for people, down to nanoseconds.
@@ -145,7 +149,7 @@ pub(crate) mod tests {
     #[test]
     fn the_section_has_a_curve_for_each_way() {
         let section = report(Some(10.0)).section();
-        assert_eq!(section.tables[0].rows[0], ["1 MiB", "10.0x", "10000.0x", "1000.0x"]);
+        assert_eq!(section.tables[0].rows[0], ["1 MiB", "10.0x", "10000x", "1000x"]);
         let Plot::Lines { series, .. } = &section.plots[0] else { panic!("{section:?}") };
         let names: Vec<&str> = series.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(names, ["lease", "cuMemHostAlloc"]);

@@ -5,8 +5,7 @@ pub mod report;
 mod text;
 
 use crate::alloc::{self, Bench, Side};
-use crate::copy::Direction;
-use crate::copy::buffers::{Buffers, Source};
+use crate::copy::{Buffers, Direction, Source};
 use crate::cuda_rig::CudaRig;
 use crate::header::Header;
 use crate::pin_room::{self, PinRoom};
@@ -78,7 +77,7 @@ pub fn run(
         }
         progress.step();
     }
-    report.notes.dedup();
+    pin_room::each_once(&mut report.notes);
     report.recommend();
     Ok(report)
 }

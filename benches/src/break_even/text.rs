@@ -102,7 +102,7 @@ impl Advice {
         match (self.from_bytes, self.reuses_pinned) {
             (Some(bytes), Some(reuses)) => format!(
                 "For {copies_are}, give the pool classes from {} on: a buffer that is pinned for \
-                 itself pays after {} copies at most, one that is leased with the first.",
+                 itself has paid after {} copies or less, one that is leased after the first.",
                 text::bytes(bytes),
                 reuses.ceil(),
             ),
@@ -128,7 +128,7 @@ mod tests {
     fn the_advice_is_a_sentence_that_names_a_size() {
         let text = report(&[(4096, None), (65536, Some(39.2))]).to_text();
         let words = "For uploads, give the pool classes from 64 KiB on: a buffer that is pinned for \
-                     itself pays after 40 copies at most";
+                     itself has paid after 40 copies or less";
         assert!(text.contains(words) && text.contains("never"), "{text}");
         assert!(text.contains("For downloads, no size of this run pays within 1000"), "{text}");
     }

@@ -11,7 +11,7 @@ use crate::rivals::pinned_cuda::DriverPages;
 
 /// The kinds of host memory, and for leases the ways to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// A lease, through its own `upload` and `download`.
     Lease,
     /// A lease's memory, through the raw copy call.
@@ -23,9 +23,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    pub(crate) const ALL: [Self; 4] = [Self::Lease, Self::LeaseMemory, Self::Raw, Self::Pageable];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Lease, Self::LeaseMemory, Self::Raw, Self::Pageable];
 
-    pub(crate) fn name(self) -> &'static str {
+    /// As results name it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Lease => "lease",
             Self::LeaseMemory => "lease-memory",
@@ -37,7 +39,7 @@ impl Source {
 
 /// One buffer of each kind and the device memory they copy to and from.
 #[derive(Debug)]
-pub(crate) struct Buffers {
+pub struct Buffers {
     /// Always there between copies: a copy consumes the lease, and its end gives it back.
     lease: Option<Lease>,
     pub(super) raw: DriverPages,
@@ -48,7 +50,11 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn open(rig: &CudaRig, bytes: usize) -> Result<Self, BenchError> {
+    /// Opens one buffer of each, and sends a block through each and back.
+    ///
+    /// # Errors
+    /// A pool or memory that cannot be had; a block that came back changed.
+    pub fn open(rig: &CudaRig, bytes: usize) -> Result<Self, BenchError> {
         let pool = Pool::builder()
             .env(false)
             .backend(BackendChoice::Cuda)
@@ -101,11 +107,10 @@ impl Buffers {
     }
 
     /// One copy and its wait.
-    pub(crate) fn copy(
-        &mut self,
-        source: Source,
-        direction: Direction,
-    ) -> Result<Duration, BenchError> {
+    ///
+    /// # Errors
+    /// The call that failed.
+    pub fn copy(&mut self, source: Source, direction: Direction) -> Result<Duration, BenchError> {
         let started = Instant::now();
         match (source, direction) {
             (Source::Lease, _) => self.copy_lease(direction)?,

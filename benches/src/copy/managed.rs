@@ -62,7 +62,9 @@ impl Managed {
     /// The driver's reason.
     pub(super) fn bytes_mut(&mut self) -> Result<&mut [u8], BenchError> {
         self.rig.stream.synchronize().map_err(|cause| BenchError::failed("waiting", cause))?;
-        let start = std::ptr::with_exposed_provenance_mut(self.address as usize);
+        let start = usize::try_from(self.address)
+            .map_err(|cause| BenchError::failed("an address", cause))?;
+        let start = std::ptr::with_exposed_provenance_mut(start);
         // SAFETY: the allocation is `bytes` long and zero or written, since `new` filled it; the
         // host may use it, because nothing runs on the device that does.
         Ok(unsafe { slice::from_raw_parts_mut(start, self.bytes) })

@@ -1,7 +1,7 @@
 //! Scenario `copy`: is memory from a lease as fast to copy as raw pinned memory, what do the pool's
 //! own copy calls add, and how do all kinds of host memory compare with each other and the link?
 
-pub(crate) mod buffers;
+mod buffers;
 mod managed;
 mod reader;
 pub mod report;
@@ -13,7 +13,7 @@ use crate::machine::{self, Machine};
 use crate::report::{COPY, CopyRatio, CopyReport, CopyRow, DIRECTIONS};
 use crate::timing::{self, Progress, rounded};
 use crate::{BenchError, pin_room};
-use buffers::{Buffers, Source};
+pub use buffers::{Buffers, Source};
 
 /// What to copy.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +99,7 @@ pub fn run(
         }
         progress.step();
     }
-    report.kinds = Some(sweep::measure(&rig, options, &mut progress)?);
+    report.kinds = Some(Box::new(sweep::measure(&rig, options, &mut progress)?));
     Ok(report)
 }
 

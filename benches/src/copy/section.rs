@@ -99,7 +99,8 @@ impl Kinds {
             };
             self.staging.iter().find(row).map_or(0.0, |row| row.share_percent)
         };
-        let [up, down] = DIRECTIONS.map(share);
+        // Where pageable copies are the faster ones, nothing of them is staging.
+        let [up, down] = DIRECTIONS.map(|direction| share(direction).max(0.0));
         format!(
             "{link}Staging is {up:.0} % of a pageable upload of {} and {down:.0} % of a download.",
             text::bytes(largest),
@@ -109,7 +110,8 @@ impl Kinds {
     fn tables(&self) -> Vec<Table> {
         let mut tables: Vec<Table> = self.link.iter().map(Link::table).collect();
         tables.push(self.staging_table());
-        for (direction, title) in DIRECTIONS.into_iter().zip(["Uploads", "Downloads"]) {
+        let titles = ["Uploads by kind of host memory", "Downloads by kind of host memory"];
+        for (direction, title) in DIRECTIONS.into_iter().zip(titles) {
             tables.push(self.kind_table(direction, title));
         }
         tables
@@ -129,7 +131,7 @@ impl Kinds {
     }
 
     fn kind_table(&self, direction: &str, title: &'static str) -> Table {
-        let header = vec![title, "GB/s", "us", "shortest us", "longest us", "copies"];
+        let header = vec!["from", "GB/s", "us", "shortest us", "longest us", "copies"];
         let rows = self.of(direction).map(|row| {
             let mark = if row.unsteady { "~" } else { "" };
             vec![
@@ -141,7 +143,7 @@ impl Kinds {
                 row.repeats.to_string(),
             ]
         });
-        ("Kinds of host memory", header, rows.collect())
+        (title, header, rows.collect())
     }
 
     fn of<'a>(&'a self, direction: &'a str) -> impl Iterator<Item = &'a KindRow> {

@@ -8,7 +8,7 @@ use super::reader::{GROUP_BYTES, Reader, sum_of};
 use super::report::{KindRow, Kinds, Link, StagingRow};
 use super::{CopyOptions, Direction};
 use crate::cuda_rig::CudaRig;
-use crate::pin_room::PinRoom;
+use crate::pin_room::{self, PinRoom};
 use crate::rivals::pinned_cuda::DriverPages;
 use crate::startup::Ground;
 use crate::timing::{self, Progress, Range, rounded};
@@ -77,7 +77,7 @@ pub(super) fn measure(
     }
     // Copies ran just before: an idle device slows its link down.
     kinds.link = Some(Link::new(link::of_device(&rig.context), best));
-    kinds.notes.dedup();
+    pin_room::each_once(&mut kinds.notes);
     Ok(kinds)
 }
 

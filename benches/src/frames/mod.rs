@@ -142,7 +142,7 @@ impl Tally {
         for &took in &round.times {
             self.times.record(took);
             for camera in &mut self.cameras {
-                camera.frame(took.as_secs_f64());
+                camera.frame(took);
             }
         }
         let busy = round.times.iter().sum();

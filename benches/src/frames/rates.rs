@@ -1,6 +1,8 @@
 //! Which frame rates a source keeps up with: a camera that waits for nobody, fed with the times of
 //! the frames as they were measured.
 
+use std::time::Duration;
+
 use crate::report::RateRow;
 use crate::timing::rounded;
 
@@ -8,7 +10,7 @@ use crate::timing::rounded;
 /// work is dropped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Camera {
-    fps: f64,
+    fps: u32,
     arrived: u64,
     in_time: u64,
     dropped: u64,
@@ -20,11 +22,12 @@ impl Camera {
         RATES.map(|fps| Self { fps, arrived: 0, in_time: 0, dropped: 0 })
     }
 
-    /// A frame that arrived while the source was idle, and took so many seconds.
-    pub(super) fn frame(&mut self, seconds: f64) {
-        let periods = (seconds * self.fps).ceil().max(1.0);
+    /// A frame that arrived while the source was idle, and how long it took.
+    pub(super) fn frame(&mut self, took: Duration) {
+        let period_ns = NS_PER_S / u64::from(self.fps);
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         // Of the periods that it took the first is its own; a frame came at the start of each other.
-        let missed = (periods - 1.0).min(MISSED_MAX) as u64;
+        let missed = took_ns.div_ceil(period_ns).saturating_sub(1);
         self.arrived += 1 + missed;
         self.dropped += missed;
         self.in_time += u64::from(missed == 0);
@@ -35,7 +38,7 @@ impl Camera {
         let share = self.in_time as f64 / self.arrived.max(1) as f64;
         RateRow {
             name: name.to_owned(),
-            target_fps: self.fps,
+            target_fps: f64::from(self.fps),
             in_time_percent: rounded(share * 100.0),
             dropped: self.dropped,
             arrived: self.arrived,
@@ -45,11 +48,10 @@ impl Camera {
 }
 
 /// Frames a second of films and games, of most cameras, of fast ones.
-const RATES: [f64; 3] = [30.0, 60.0, 120.0];
+const RATES: [u32; 3] = [30, 60, 120];
 /// A rate is held where this share of the frames is done before the next one comes.
 const HOLDS: f64 = 0.99;
-/// A bound for the conversion to an integer: a source that stood still for a year.
-const MISSED_MAX: f64 = 4e9;
+const NS_PER_S: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -60,8 +62,8 @@ mod tests {
         let [mut slow, _, mut fast] = Camera::all();
         for _ in 0..100 {
             // 20 ms: less than a period of 30 a second, more than two of 120.
-            slow.frame(0.020);
-            fast.frame(0.020);
+            slow.frame(Duration::from_millis(20));
+            fast.frame(Duration::from_millis(20));
         }
         let row = slow.row("lease");
         assert_eq!((row.arrived, row.dropped, row.holds), (100, 0, true), "{row:?}");
@@ -77,7 +79,7 @@ mod tests {
         let holds = |late: usize| {
             let [_, mut camera, _] = Camera::all();
             for frame in 0..1000 {
-                camera.frame(if frame < late { 0.017 } else { 0.001 });
+                camera.frame(Duration::from_millis(if frame < late { 17 } else { 1 }));
             }
             camera.row("x").holds
         };

@@ -27,12 +27,20 @@ impl GigabyteReport {
     fn flow(&self) -> Plot {
         let rows = DIRECTIONS.iter().flat_map(|direction| {
             [PAGEABLE, PINNED].map(|memory| FlowRow {
-                name: format!("{memory}, {direction}"),
+                name: self.way(memory, direction),
                 steps: self.steps(memory, direction),
             })
         });
         let title = format!("The way of {}", text::bytes(self.bytes));
         Plot::Flow { title, rows: rows.collect() }
+    }
+
+    /// A kind of memory and a direction, and how long a later copy takes in all.
+    fn way(&self, memory: &str, direction: &str) -> String {
+        let all = self.copy(memory, direction).map_or_else(String::new, |row| {
+            format!(", the call {} ms", text::number(row.later_ms.median))
+        });
+        format!("{memory}, {direction}{all}")
     }
 
     fn steps(&self, memory: &str, direction: &str) -> Vec<FlowStep> {

@@ -20,7 +20,7 @@ pub enum Outcome {
     /// It gave a result.
     Ran {
         /// The result.
-        report: Report,
+        report: Box<Report>,
         /// The file beside the page that holds it.
         file: String,
     },
@@ -153,8 +153,13 @@ fn section_of(
         let _ = writeln!(html, "<div class=\"plots\">\n{}</div>", figures.concat());
     }
     html.extend(rest.iter().map(table_of));
-    for line in section.method.lines().filter(|line| !line.is_empty()) {
-        let _ = writeln!(html, "<p class=\"method\">{}</p>", escaped(line));
+    let mut lines: Vec<&str> = Vec::new();
+    for line in section.method.lines() {
+        // The same note may be of several parts.
+        if !line.is_empty() && !lines.contains(&line) {
+            let _ = writeln!(html, "<p class=\"method\">{}</p>", escaped(line));
+            lines.push(line);
+        }
     }
     if let Outcome::Ran { report, file } = outcome {
         html.push_str(&provenance(report, file, machine));

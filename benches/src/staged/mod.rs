@@ -17,11 +17,11 @@ mod text;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::BenchError;
 use crate::cuda_rig::CudaRig;
 use crate::header::Header;
 use crate::text::bytes as named;
 use crate::timing::Progress;
+use crate::{BenchError, pin_room};
 pub(crate) use file::TestFile;
 use pytorch::PyTorch;
 use report::{STAGED_SCENARIO, StagedReport};
@@ -38,6 +38,8 @@ pub struct StagedOptions {
     pub file_dir: Option<PathBuf>,
     /// The figures of PyTorch on the same machine, to compare with.
     pub pytorch: Option<PathBuf>,
+    /// The most memory to have pinned at a time, in bytes.
+    pub max_pinned: Option<u64>,
     /// Runs every part in a small size: enough to see that it works, too little for figures.
     pub quick: bool,
 }
@@ -46,9 +48,10 @@ impl StagedOptions {
     /// Reads PyTorch's figures, if any are given.
     ///
     /// # Errors
-    /// [`BenchError::Input`] for a size of nothing or of more than [`SIZE_MAX`], or where PyTorch's file
-    /// cannot be read or says nothing to compare with.
+    /// [`BenchError::Input`] for a size of nothing or of more than [`SIZE_MAX`], for less than a page to
+    /// pin, or where PyTorch's file cannot be read or says nothing to compare with.
     pub fn check(&self) -> Result<Option<PyTorch>, BenchError> {
+        pin_room::check(self.max_pinned)?;
         if let Some(wrong) = self.sizes.iter().find(|size| !(1..=SIZE_MAX).contains(*size)) {
             return Err(BenchError::Input(format!("--size {wrong}: from 1 to {SIZE_MAX} bytes")));
         }
@@ -74,7 +77,7 @@ pub fn run(
         theirs.check_device(&report.header.machine)?;
     }
     let scale = if options.quick { Scale::QUICK } else { Scale::FULL };
-    let room = Room::find()?;
+    let room = Room::find(options.max_pinned)?;
     let sizes = if options.sizes.is_empty() { scale.sizes.to_vec() } else { options.sizes.clone() };
     let sizes = room.fit(sizes, &mut report.notes)?;
     let largest = sizes.iter().copied().fold(0, usize::max);

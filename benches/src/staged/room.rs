@@ -10,15 +10,16 @@ use crate::{machine, text};
 pub(super) struct Room {
     host: u64,
     device: u64,
+    max_pinned: Option<u64>,
 }
 
 impl Room {
     /// Of this machine, and of the device whose context is current.
-    pub(super) fn find() -> Result<Self, BenchError> {
+    pub(super) fn find(max_pinned: Option<u64>) -> Result<Self, BenchError> {
         let (device, _) =
             result::mem_get_info().map_err(|cause| BenchError::failed("cuMemGetInfo", cause))?;
         let host = machine::available_bytes().unwrap_or(u64::MAX);
-        Ok(Self { host, device: device as u64 })
+        Ok(Self { host, device: device as u64, max_pinned })
     }
 
     /// Those of the sizes that fit, sorted, each once. The notes say what was left out.
@@ -56,10 +57,15 @@ impl Room {
         if bytes > self.device / 10 * 9 {
             return Some(format!("the device has {} free", text::bytes(self.device)));
         }
-        None
+        let pinned = bytes.saturating_mul(PINNED_BUFFERS);
+        let most = self.max_pinned.filter(|most| pinned > *most)?;
+        let (pinned, most) = (text::bytes(pinned), text::bytes(most));
+        Some(format!("a lease and registered memory take {pinned}, --max-pinned is {most}"))
     }
 }
 
+/// A lease, and memory that is registered in place.
+const PINNED_BUFFERS: u64 = 2;
 /// The pageable memory, the lease, and as much again for all others.
 const HOST_BUFFERS: u64 = 3;
 
@@ -70,7 +76,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_left_out_and_said() {
-        let room = Room { host: 10 << 30, device: 2 << 30 };
+        let room = Room { host: 10 << 30, device: 2 << 30, max_pinned: None };
         let mut notes = Vec::new();
         let fit = room.fit(vec![1 << 20, 1 << 30, 1 << 20], &mut notes).unwrap();
         assert_eq!((fit, notes.len()), (vec![1 << 20, 1 << 30], 0));
@@ -81,5 +87,9 @@ mod tests {
         assert!(notes[1].ends_with("take 12 GiB, 10 GiB are available"), "{notes:?}");
         let error = room.fit(vec![4 << 30], &mut notes).unwrap_err();
         assert!(error.is_input() && error.to_string().contains("12 GiB"), "{error}");
+        let room = Room { max_pinned: Some(1 << 30), ..room };
+        assert_eq!(room.fit(vec![512 << 20, 1 << 30], &mut notes).unwrap(), [512 << 20]);
+        let last = notes.last().unwrap();
+        assert!(last.ends_with("take 2 GiB, --max-pinned is 1 GiB"), "{last}");
     }
 }

@@ -17,9 +17,9 @@ mod text;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::BenchError;
 use crate::header::Header;
 use crate::timing::Progress;
+use crate::{BenchError, pin_room};
 pub(crate) use own::map_a_page;
 use process::Program;
 use pytorch::PyTorch;
@@ -39,6 +39,8 @@ pub struct StartupOptions {
     pub pytorch: Option<PathBuf>,
     /// Runs every part in a small size: enough to see that it works, too little for figures.
     pub quick: bool,
+    /// The most memory to have pinned at a time, in bytes.
+    pub max_pinned: Option<u64>,
     /// How to start another process that is watched; none is where there is no way.
     pub program: Option<Program>,
 }
@@ -50,6 +52,7 @@ impl StartupOptions {
     /// [`BenchError::Input`] for a size that is not a multiple of [`SLOT_BYTES`] up to [`SIZE_MAX`], or
     /// where PyTorch's file cannot be read or says nothing to compare with.
     pub fn check(&self) -> Result<Option<PyTorch>, BenchError> {
+        pin_room::check(self.max_pinned)?;
         let sizes = self.sizes.iter().map(|size| ("--size", *size));
         let neighbour = self.neighbour_size.iter().map(|size| ("--neighbour-size", *size));
         let is_wrong = |&(_, size): &(&str, usize)| {
@@ -82,7 +85,7 @@ pub fn run(
     let scale = if options.quick { Scale::QUICK } else { Scale::FULL };
     let (ground, why_host) = Ground::find()?;
     let mut notes: Vec<String> = why_host.iter().map(|why| on_the_host(why)).collect();
-    let room = Room::find(&ground)?;
+    let room = Room::find(&ground, options.max_pinned)?;
     let sizes = room.fit(options.sizes_or(&scale), &mut notes);
     let watched =
         room.fit(vec![options.neighbour_size.unwrap_or(scale.neighbour_size)], &mut notes);

@@ -12,16 +12,16 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Half of what is available, or less where less may be locked.
+    /// Half of what is available, or less where less may be locked or pinned.
     ///
     /// # Errors
     /// [`BenchError::Input`] where not even one slot fits.
-    pub(super) fn find(ground: &Ground) -> Result<Self, BenchError> {
+    pub(super) fn find(ground: &Ground, max_pinned: Option<u64>) -> Result<Self, BenchError> {
         let half = machine::available_bytes().map_or(u64::MAX, |bytes| bytes / 2);
-        let (bytes, reason) = match lockable(ground)? {
-            Some(lockable) if lockable < half => (lockable, LOCK_LIMIT),
-            _ => (half, MEMORY),
-        };
+        let limits = [(max_pinned, OPTION), (lockable(ground)?, LOCK_LIMIT)];
+        let limits = limits.into_iter().filter_map(|(bytes, reason)| Some((bytes?, reason)));
+        let least = limits.min_by_key(|(bytes, _)| *bytes).filter(|(bytes, _)| *bytes < half);
+        let (bytes, reason) = least.unwrap_or((half, MEMORY));
         let room = Self { bytes: usize::try_from(bytes).unwrap_or(usize::MAX), reason };
         if room.bytes < SLOT_BYTES {
             let text = format!("{reason}, {}, is less than one slot", text::bytes(bytes));
@@ -62,6 +62,7 @@ pub(crate) fn lockable(ground: &Ground) -> Result<Option<u64>, BenchError> {
 }
 
 const MEMORY: &str = "half of the available memory";
+const OPTION: &str = "--max-pinned";
 const LOCK_LIMIT: &str = "RLIMIT_MEMLOCK";
 
 #[cfg(test)]

@@ -122,6 +122,8 @@ pub(crate) struct AllArgs {
     /// Run every scenario in its largest size
     #[arg(long, conflicts_with = "quick")]
     pub(crate) full: bool,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
     /// Write the results as JSON into this folder, one file for each scenario
     #[arg(long, value_name = "DIR")]
     pub(crate) json: Option<PathBuf>,
@@ -170,6 +172,9 @@ pub(crate) struct FramesArgs {
     /// Pace the frames, and count those that miss their deadline
     #[arg(long, value_name = "FPS")]
     pub(crate) rate: Option<f64>,
+    /// Count 30 frames for each source, whose figures mean little
+    #[arg(long, conflicts_with = "frames")]
+    pub(crate) quick: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -291,6 +296,8 @@ pub(crate) struct StartupArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
@@ -305,6 +312,8 @@ pub(crate) struct StagedArgs {
     /// Compare with the figures of PyTorch that scripts/pytorch/staged.py wrote to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) pytorch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

@@ -131,6 +131,15 @@ fn requests_that_make_no_sense_are_refused() {
     for wrong in ["0", "9999999999999"] {
         assert_refused(&run(&["bench", "staged", "--size", wrong]), &["--size", wrong]);
     }
+    for scenario in ["alloc", "break-even", "copy"] {
+        assert_refused(&run(&["bench", scenario, "--size", "0"]), &["--size 0"]);
+    }
+    for scenario in ["alloc", "break-even", "copy", "gigabyte"] {
+        let limited = |most: &str| run(&["bench", scenario, "--max-pinned", most]);
+        assert_refused(&limited("4095"), &["--max-pinned 4095", "4096"]);
+        assert_refused(&limited("a lot"), &["--max-pinned"]);
+    }
+    assert_refused(&run(&["bench", "copy", "--full", "--quick"]), &["--full", "--quick"]);
     assert_refused(&run(&["bench", "dance"]), &["dance"]);
 }
 
@@ -156,6 +165,9 @@ fn a_result_that_cannot_be_written_is_refused_before_the_run() {
         assert_refused(&run(&["bench", "lease", "--json", path]), &["cannot write"]);
         assert_refused(&run(&["bench", "startup", "--json", path]), &["cannot write"]);
         assert_refused(&run(&["bench", "staged", "--json", path]), &["cannot write"]);
+        assert_refused(&run(&["bench", "alloc", "--json", path]), &["cannot write"]);
+        assert_refused(&run(&["bench", "break-even", "--json", path]), &["cannot write"]);
+        assert_refused(&run(&["bench", "gigabyte", "--json", path]), &["cannot write"]);
     }
     assert!(started.elapsed().as_secs() < 30);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -199,6 +211,106 @@ fn a_small_memory_lock_limit_leaves_every_source_unlocked_and_says_so() {
     assert_eq!(json["machine"]["memlock"]["soft_bytes"], 16384, "{json:#}");
     assert!(json["notes"].to_string().contains("RLIMIT_MEMLOCK is 16 KiB"), "{json:#}");
     assert!(ran.stderr.contains("NOT locked") && ran.stderr.contains("Note: "), "{ran:?}");
+}
+
+/// Runs the command where no device is seen, and reads its JSON.
+fn without_device(arguments: &[&str]) -> (Value, Ran) {
+    let ran: Ran = pinpool(&[arguments, &["--json", "-"]].concat())
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!ran.stderr.contains("panicked"), "{ran:?}");
+    (serde_json::from_str(&ran.stdout).unwrap(), ran)
+}
+
+#[test]
+fn frames_say_which_rates_each_source_holds() {
+    let ran = tiny(&["--json", "-"]);
+    let json = assert_frames_json(&ran.stdout);
+    let rates = json["rates"].as_array().unwrap();
+    assert_eq!(rates.len(), 4 * 3, "{json:#}");
+    for row in rates {
+        let count = |key: &str| row[key].as_u64().unwrap();
+        assert_eq!(count("arrived"), 12 + count("dropped"), "{row:#}");
+        assert!((0.0..=100.0).contains(&row["in_time_percent"].as_f64().unwrap()), "{row:#}");
+    }
+    for words in ["120 frames/s, fixed-ring", "in time", "that are held: lease "] {
+        assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+}
+
+#[test]
+fn alloc_without_a_device_measures_the_hosts_ways() {
+    let (json, ran) = without_device(&["bench", "alloc", "--quick", "--max-pinned", "4MiB"]);
+    assert_eq!((&json["scenario"], &json["backend"]), (&"alloc".into(), &"host".into()));
+    assert_eq!((&json["quick"], &json["max_pinned_bytes"]), (&true.into(), &(4 << 20).into()));
+    let sizes: Vec<u64> = json["ratios"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|ratio| ratio["bytes"].as_u64().unwrap())
+        .collect();
+    assert_eq!(sizes, [4 << 10, 64 << 10, 1 << 20], "{json:#}");
+    for row in json["rows"].as_array().unwrap() {
+        assert!(row["us"]["median"].as_f64().unwrap() >= 0.0 && row["rounds"] == 3, "{row:#}");
+    }
+    for words in ["16 MiB left out", "--max-pinned is 4 MiB", "no CUDA device", "A quick run"] {
+        assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+}
+
+#[test]
+fn alloc_says_where_nothing_may_be_locked() {
+    let small = ["--size", "4096", "--json", "-"];
+    let ran = limited(16384, &[&["bench", "alloc", "--quick"], &small[..]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(json["max_pinned_bytes"].as_u64().unwrap() <= 16384, "{json:#}");
+    let ran = limited(0, &[&["bench", "alloc", "--quick"], &small[..]].concat());
+    assert_refused(&ran, &["RLIMIT_MEMLOCK"]);
+}
+
+#[test]
+fn gigabyte_without_a_device_measures_the_hosts_part() {
+    let (json, ran) = without_device(&["bench", "gigabyte", "--quick", "--max-pinned", "20MB"]);
+    assert_eq!((&json["scenario"], &json["bytes"]), (&"gigabyte".into(), &10_000_000.into()));
+    let why = json["copies_not_measured"].as_str().unwrap();
+    assert!(why.starts_with("no CUDA device: "), "{json:#}");
+    assert_eq!(json["copies"].as_array().map(Vec::len), Some(0), "{json:#}");
+    assert_eq!(json["host"].as_array().map(Vec::len), Some(5), "{json:#}");
+    assert!(json["ratios"]["h2d_first"].is_null(), "{json:#}");
+    assert!(json["ratios"]["host_fresh_over_touched"].as_f64().unwrap() > 0.0, "{json:#}");
+    for words in ["Only the host's part of a copy of 10.0 MB", "10.0 MB instead of 100.0 MB"] {
+        assert!(ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+}
+
+#[test]
+fn break_even_without_a_device_says_that_there_is_nothing_to_gain() {
+    let (json, ran) = without_device(&["bench", "break-even", "--quick"]);
+    assert_eq!(json["scenario"], "break-even");
+    assert!(json["not_run"].as_str().unwrap().starts_with("no CUDA device: "), "{json:#}");
+    for part in ["ratios", "advice", "rows"] {
+        assert_eq!(json[part].as_array().map(Vec::len), Some(0), "{json:#}");
+    }
+    assert!(ran.stderr.starts_with("not run: no CUDA device: "), "{ran:?}");
+    assert!(ran.stderr.contains("pinning gains nothing"), "{ran:?}");
+}
+
+#[test]
+fn results_of_memory_are_shown_on_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().to_str().unwrap();
+    let small = ["--quick", "--max-pinned", "20MB", "--report", page];
+    for scenario in ["alloc", "gigabyte", "break-even"] {
+        let ran = run(&[&["bench", scenario], &small[..]].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let html = fs::read_to_string(folder.path().join("index.html")).unwrap();
+        assert!(html.contains(&format!("id=\"{scenario}-0\"")), "{scenario}");
+        assert!(folder.path().join(format!("{scenario}.json")).is_file(), "{scenario}");
+    }
 }
 
 #[test]

@@ -108,6 +108,30 @@ fn all_runs_every_scenario_and_shows_it_on_one_page() {
 }
 
 #[test]
+fn what_needs_a_device_has_pictures_on_the_software_driver() {
+    let (folder, driver) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = folder.path().to_str().unwrap();
+    let only = "copy,break-even,in-flight,staged";
+    let mut command = pinpool(&["bench", "all", "--quick", "--only", only, "--report", path]);
+    command.env("LD_LIBRARY_PATH", fakecuda::install(driver.path()).unwrap());
+    let ran: Ran = command.output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let results = results(folder.path());
+    assert_eq!(results.len(), only.split(',').count());
+    let schema = Schema::read();
+    for (file, report) in results {
+        let errors =
+            schema.errors(&serde_json::from_str(&read(&folder.path().join(&file))).unwrap());
+        assert!(errors.is_empty(), "{file}: {errors:#?}");
+        let section = report.section();
+        assert!(section.not_run.is_none() && section.tables.len() >= 2, "{file}: {section:?}");
+        assert!(section.plots.len() >= 2, "{file}: {section:?}");
+    }
+    assert_page(folder.path());
+    in_a_browser(folder.path());
+}
+
+#[test]
 fn every_committed_result_fits_on_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/h200");

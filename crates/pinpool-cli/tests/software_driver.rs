@@ -62,6 +62,114 @@ fn copy_measures_every_source_in_both_directions() {
 }
 
 #[test]
+fn copy_compares_all_kinds_of_memory_that_this_driver_has() {
+    let ran = run_on_software_driver(&["bench", "copy", "--size", "4096", "--json", "-"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let kinds = &json["kinds"];
+    let names = |direction: &str| -> Vec<&str> {
+        let rows = kinds["rows"].as_array().unwrap().iter();
+        rows.filter(|row| row["direction"] == direction)
+            .map(|row| row["kind"].as_str().unwrap())
+            .collect()
+    };
+    for direction in ["h2d", "d2h"] {
+        assert_eq!(
+            names(direction),
+            ["pinned", "lease", "write-combined", "pageable"],
+            "{kinds:#}"
+        );
+    }
+    assert_eq!(kinds["staging"].as_array().map(Vec::len), Some(2), "{kinds:#}");
+    assert!(kinds["link"]["h2d_gb_per_s"].as_f64().unwrap() > 0.0, "{kinds:#}");
+    // It has no kernels and no managed memory, and the result says so.
+    let notes = kinds["notes"].to_string();
+    for words in ["read by a kernel was left out", "managed, prefetched was left out"] {
+        assert!(notes.contains(words) && ran.stderr.contains(words), "{words}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_quick_copy_with_little_to_pin_leaves_large_sizes_out() {
+    let limited = ["bench", "copy", "--quick", "--max-pinned", "3MiB", "--json", "-"];
+    let json: Value = serde_json::from_str(&run_on_software_driver(&limited).stdout).unwrap();
+    assert_eq!(
+        (&json["quick"], &json["sizes"]),
+        (&true.into(), &serde_json::json!([4096, 1 << 20]))
+    );
+    let notes = json["kinds"]["notes"].to_string();
+    assert!(
+        notes.contains("16 MiB left out") && notes.contains("--max-pinned is 3 MiB"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn alloc_measures_the_drivers_ways_and_the_hosts() {
+    let ran = run_on_software_driver(&["bench", "alloc", "--quick", "--json", "-"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["backend"], "cuda");
+    let ratios = json["ratios"].as_array().unwrap();
+    assert_eq!(ratios.len(), 4, "{json:#}");
+    for ratio in ratios {
+        for key in ["pinned_over_malloc", "pinned_over_lease", "malloc_over_lease"] {
+            assert!(ratio[key].as_f64().unwrap() > 0.0, "{key}: {ratio:#}");
+        }
+    }
+    let ways =
+        |way: &str| json["rows"].as_array().unwrap().iter().filter(|row| row["way"] == way).count();
+    for way in ["lease", "malloc, touched", "cuMemHostAlloc", "mmap, register", "register in place"]
+    {
+        assert_eq!(ways(way), 4, "{way}: {json:#}");
+    }
+    assert!(ran.stderr.contains("cuMemHostAlloc costs"), "{ran:?}");
+}
+
+#[test]
+fn break_even_advises_in_both_directions() {
+    let ran = run_on_software_driver(&["bench", "break-even", "--quick", "--json", "-"]);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["rows"].as_array().map(Vec::len), Some(2 * 4), "{json:#}");
+    for (ratio, row) in
+        json["ratios"].as_array().unwrap().iter().zip(json["rows"].as_array().unwrap())
+    {
+        let us = |key: &str| row[key].as_f64().unwrap();
+        assert!((us("pageable_us") - us("pinned_us") - us("saved_us")).abs() < 0.01, "{row:#}");
+        // Copies until it pays: what pinning costs over what a copy saves, or never.
+        match ratio["reuses_pinned"].as_f64() {
+            Some(reuses) => {
+                assert!((reuses * us("saved_us") - us("pin_us")).abs() < 0.01 * us("saved_us"));
+            }
+            None => assert!(us("saved_us") <= 0.0501 * us("pageable_us"), "{row:#}"),
+        }
+    }
+    let advice = json["advice"].as_array().unwrap();
+    assert_eq!((&advice[0]["direction"], &advice[1]["direction"]), (&"h2d".into(), &"d2h".into()));
+    assert!(ran.stderr.contains("For uploads, ") && ran.stderr.contains("For downloads, "));
+}
+
+#[test]
+fn gigabyte_copies_pageable_and_pinned_memory_and_checks_it() {
+    let small = ["--quick", "--max-pinned", "8MB", "--json", "-"];
+    let ran = run_on_software_driver(&[&["bench", "gigabyte"], &small[..]].concat());
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!(json.get("copies_not_measured").is_none(), "{json:#}");
+    let copies = json["copies"].as_array().unwrap();
+    let names: Vec<String> = copies
+        .iter()
+        .map(|row| format!("{} {}", row["memory"], row["direction"]).replace('"', ""))
+        .collect();
+    assert_eq!(names, ["pageable h2d", "pinned h2d", "pageable d2h", "pinned d2h"], "{json:#}");
+    for row in copies {
+        assert!(row["first_ms"]["median"].as_f64().unwrap() > 0.0, "{row:#}");
+        assert_eq!(row["write_ms"].is_null(), row["direction"] == "d2h", "{row:#}");
+    }
+    for key in ["h2d_first", "h2d_later", "h2d_all", "d2h_first", "d2h_later", "d2h_all"] {
+        assert!(json["ratios"][key]["median"].as_f64().unwrap() > 0.0, "{key}: {json:#}");
+    }
+    assert!(ran.stderr.contains("The first upload of 4.0 MB takes"), "{ran:?}");
+}
+
+#[test]
 fn in_flight_runs_every_part_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pytorch.json");

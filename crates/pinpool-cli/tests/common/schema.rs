@@ -1,6 +1,8 @@
 //! Holds JSON against benches/schema.json: as much of JSON Schema (draft 2020-12) as that uses, and
 //! a panic where it uses more.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::fs;
 use std::path::Path;
 

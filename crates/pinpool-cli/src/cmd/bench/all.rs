@@ -55,15 +55,28 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// A scenario as a command of this program.
 struct Entry {
     name: &'static str,
-    /// What makes it small.
-    quick: &'static [&'static str],
     /// What makes it as large as it gets.
     full: &'static [&'static str],
+    /// Whether it pins so much that `--max-pinned` matters to it.
+    is_bounded: bool,
+}
+
+impl Entry {
+    /// A scenario that pins much.
+    const fn bounded(name: &'static str) -> Self {
+        Self { name, full: &[], is_bounded: true }
+    }
+
+    /// A scenario that pins little.
+    const fn small(name: &'static str) -> Self {
+        Self { name, full: &[], is_bounded: false }
+    }
 }
 
 /// How large all of them are to be.
 struct Size {
     arguments: fn(&Entry) -> &'static [&'static str],
+    max_pinned: Option<u64>,
     /// What one of them may take.
     limit: Duration,
 }
@@ -72,11 +85,22 @@ impl Size {
     fn of(arguments: &AllArgs) -> Self {
         let (of, seconds): (fn(&Entry) -> &'static [&'static str], u64) =
             match (arguments.quick, arguments.full) {
-                (true, _) => (|entry| entry.quick, QUICK_LIMIT_S),
+                (true, _) => (|_| &["--quick"], QUICK_LIMIT_S),
                 (false, true) => (|entry| entry.full, FULL_LIMIT_S),
                 (false, false) => (|_| &[], LIMIT_S),
             };
-        Self { arguments: of, limit: Duration::from_secs(seconds) }
+        let limit = Duration::from_secs(seconds);
+        Self { arguments: of, max_pinned: arguments.pinned.max_pinned, limit }
+    }
+
+    /// What a scenario is told.
+    fn arguments(&self, entry: &Entry) -> Vec<String> {
+        let mut words: Vec<String> =
+            (self.arguments)(entry).iter().map(|&word| word.to_owned()).collect();
+        if let Some(bytes) = self.max_pinned.filter(|_| entry.is_bounded) {
+            words.extend(["--max-pinned".to_owned(), bytes.to_string()]);
+        }
+        words
     }
 }
 
@@ -123,7 +147,7 @@ impl Drop for Results {
 fn run_one(program: &Path, entry: &Entry, size: &Size, json: &Path) -> Result<(), String> {
     let mut child = Command::new(program)
         .args(["bench", entry.name])
-        .args((size.arguments)(entry))
+        .args(size.arguments(entry))
         .arg("--json")
         .arg(json)
         .stdin(Stdio::null())
@@ -186,22 +210,21 @@ fn verdict(found: &[Found]) -> Result<(), Failure> {
     Err(Failure::Run(format!("{count} of {all} scenarios failed: {}", failed.join(", "))))
 }
 
-const QUICK: &[&str] = &["--quick"];
 /// In the order in which they are run and shown.
 const ENTRIES: &[Entry] = &[
-    Entry { name: "copy", quick: QUICK, full: &["--full"] },
-    Entry { name: "gigabyte", quick: QUICK, full: &[] },
-    Entry { name: "alloc", quick: QUICK, full: &[] },
-    Entry { name: "break-even", quick: QUICK, full: &[] },
-    Entry { name: "frames", quick: &["--frames", "30"], full: &["--frames", "3000"] },
-    Entry { name: "startup", quick: QUICK, full: &[] },
-    Entry { name: "lease", quick: QUICK, full: &[] },
-    Entry { name: "in-flight", quick: QUICK, full: &[] },
-    Entry { name: "waiting", quick: QUICK, full: &["--seconds", "30"] },
-    Entry { name: "staged", quick: QUICK, full: &[] },
-    Entry { name: "neighbours", quick: QUICK, full: &[] },
-    Entry { name: "overlap", quick: QUICK, full: &[] },
-    Entry { name: "pressure", quick: QUICK, full: &[] },
+    Entry { full: &["--full"], ..Entry::bounded("copy") },
+    Entry::bounded("gigabyte"),
+    Entry::bounded("alloc"),
+    Entry::bounded("break-even"),
+    Entry { full: &["--frames", "3000"], ..Entry::small("frames") },
+    Entry::bounded("neighbours"),
+    Entry::bounded("overlap"),
+    Entry::bounded("startup"),
+    Entry::small("lease"),
+    Entry::small("in-flight"),
+    Entry { full: &["--seconds", "30"], ..Entry::small("waiting") },
+    Entry::bounded("staged"),
+    Entry::bounded("pressure"),
 ];
 const QUICK_LIMIT_S: u64 = 60;
 const LIMIT_S: u64 = 900;

@@ -79,7 +79,7 @@ impl Target {
         // Each whether or not the other succeeds: the measurement must not be lost with one of them.
         match &self.page {
             None => published,
-            Some(folder) => folder.write(vec![Found::Ran(report)]).and(published),
+            Some(folder) => folder.write(vec![Found::Ran(Box::new(report))]).and(published),
         }
     }
 }

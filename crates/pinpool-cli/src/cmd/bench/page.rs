@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::out;
 
 pub(crate) fn run(arguments: &PageArgs) -> Result<(), Failure> {
-    let reports: Result<Vec<Report>, Failure> =
+    let reports: Result<Vec<Box<Report>>, Failure> =
         arguments.files.iter().map(|path| read(path)).collect();
     let reports = reports?;
     let folder = Folder::check(&arguments.report)?;
@@ -27,19 +27,20 @@ pub(crate) fn run(arguments: &PageArgs) -> Result<(), Failure> {
 }
 
 /// Reads a result that was written before.
-pub(super) fn read(path: &Path) -> Result<Report, Failure> {
+pub(super) fn read(path: &Path) -> Result<Box<Report>, Failure> {
     let wrong = |cause: String| Failure::Input(format!("{}: {cause}", path.display()));
     let json =
         fs::read_to_string(path).map_err(|cause| wrong(format!("cannot read it: {cause}")))?;
-    Report::parse(&json).map_err(|cause| wrong(format!("no result of `pinpool bench`: {cause}")))
+    let report = Report::parse(&json);
+    report.map(Box::new).map_err(|cause| wrong(format!("no result of `pinpool bench`: {cause}")))
 }
 
 /// What a page is to show.
 pub(super) enum Found {
     /// A result.
-    Ran(Report),
+    Ran(Box<Report>),
     /// A result that is in the folder of the page already, under this name.
-    There(Report, String),
+    There(Box<Report>, String),
     /// A scenario that gave none, and why.
     Failed(&'static str, String),
 }

@@ -12,6 +12,7 @@ pub(crate) fn run(arguments: &StagedArgs) -> Result<(), Failure> {
         sizes: arguments.sizes.clone(),
         file_dir: arguments.file_dir.clone(),
         pytorch: arguments.pytorch.clone(),
+        max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,
     };
     options.check()?;

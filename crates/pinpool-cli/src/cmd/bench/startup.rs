@@ -16,6 +16,7 @@ pub(crate) fn run(arguments: &StartupArgs) -> Result<(), Failure> {
         sizes: arguments.sizes.clone(),
         neighbour_size: arguments.neighbour_size,
         pytorch: arguments.pytorch.clone(),
+        max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,
         program: Some(this_program([NEIGHBOUR.to_owned()])?),
     };
