@@ -1,10 +1,10 @@
 //! Workloads, rivals and reports that measure pinpool against what people write without it.
 //!
-//! A scenario ([`frames`], [`copy`], [`lease`], [`in_flight`], [`waiting`], [`startup`],
-//! [`staged`], [`neighbours`], [`overlap`], [`pressure`]) runs its rivals
-//! interleaved in one process and returns a [`report`], which is the JSON that is committed and the
-//! table that is printed. The command line tool and the Criterion targets run this same code;
-//! [`page`] turns committed results into the performance page, [`html`] any results into a page that
+//! A scenario ([`copy`], [`gigabyte`], [`alloc`], [`break_even`], [`frames`], [`neighbours`],
+//! [`overlap`], [`startup`], [`lease`], [`in_flight`], [`waiting`], [`staged`], [`pressure`]) runs
+//! its rivals interleaved in one process and returns a [`report`], which is the JSON that is
+//! committed and the table that is printed. The command line tool and the Criterion targets run
+//! this same code; [`page`] turns committed results into the performance page, [`html`] any results into a page that
 //! shows them, and [`compare`] sets two of them side by side.
 
 pub mod alloc;

@@ -23,7 +23,7 @@ impl CopyReport {
             SectionTable::new("Bandwidth of leases and what they are compared with", header, rows),
         ];
         let mut method = self.method.clone();
-        let mut plots = Vec::new();
+        let mut plots = self.source_plots();
         if let Some(kinds) = &self.kinds {
             let more = kinds.tables().into_iter();
             tables.extend(
@@ -46,6 +46,16 @@ impl CopyReport {
             plots,
             not_run: None,
         }
+    }
+
+    /// Leases and what they are compared with: all that results have which know no other kinds.
+    fn source_plots(&self) -> Vec<Plot> {
+        let plot = |(direction, title): (&str, &str)| {
+            let rows = self.rows.iter().filter(|row| row.direction == direction);
+            let points = rows.map(|row| (row.name.as_str(), row.bytes as f64, row.gb_per_s));
+            Plot::lines(title, Axis::log("bytes"), Axis::linear("GB/s"), points)
+        };
+        DIRECTIONS.into_iter().zip(["Uploads", "Downloads"]).map(plot).collect()
     }
 
     /// What the run shows.

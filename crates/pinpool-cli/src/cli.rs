@@ -114,7 +114,12 @@ pub(crate) const PRESSURE_NEIGHBOUR: &str = "pressure-neighbour";
 #[derive(Debug, Args)]
 pub(crate) struct AllArgs {
     /// Run these only, with commas between them
-    #[arg(long, value_name = "SCENARIO", value_delimiter = ',', value_parser = PossibleValuesParser::new(all::names()))]
+    #[arg(
+        long,
+        value_name = "SCENARIO",
+        value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(all::names())
+    )]
     pub(crate) only: Vec<String>,
     /// Run every scenario in a small size, whose figures mean little
     #[arg(long)]

@@ -112,15 +112,12 @@ struct Results {
 
 impl Results {
     fn check(arguments: &AllArgs) -> Result<Self, Failure> {
-        let (folder, is_temporary) = match arguments.json.as_ref().or(arguments.report.as_ref()) {
-            Some(folder) => (folder.clone(), false),
-            None => {
-                let name = format!("pinpool-bench-{}", std::process::id());
-                (std::env::temp_dir().join(name), true)
-            }
-        };
+        let named = arguments.json.as_ref().or(arguments.report.as_ref());
+        let folder = named.cloned().unwrap_or_else(|| {
+            std::env::temp_dir().join(format!("pinpool-bench-{}", std::process::id()))
+        });
         fs::create_dir_all(&folder).map_err(|cause| Failure::cannot_write(&folder, &cause))?;
-        let results = Self { folder, is_temporary };
+        let results = Self { folder, is_temporary: named.is_none() };
         for entry in ENTRIES {
             let path = results.file(entry.name);
             pinpool_bench::output::check_writable(&path)
