@@ -1,6 +1,6 @@
 //! What configures a stager: the keys, the class that it needs, the plan's notes.
 
-use pinpool::{ClassConfig, Plan};
+use pinpool::{ClassConfig, Plan, PoolBuilder};
 
 use super::{CLASS, assert_refused, builder};
 
@@ -30,7 +30,7 @@ fn a_plan_notes_a_stager_that_could_not_be_made() {
     let plan = |classes: &[(usize, usize)]| {
         let named = |at: usize, (size, count)| ClassConfig::new(format!("c{at}"), size, count);
         let classes = classes.iter().enumerate().map(|(at, class)| named(at, *class));
-        classes.fold(few(), |builder, class| builder.class_config(class)).plan().unwrap()
+        classes.fold(few(), PoolBuilder::class_config).plan().unwrap()
     };
     assert_eq!(notes(&plan(&[(4096, 8)])), 0);
     assert_eq!(notes(&plan(&[(4096, 7)])), 1);
