@@ -89,7 +89,7 @@ pub fn run(
         backend: ground.name().to_owned(),
         locked: beside.locks(),
         rounds: scale.rounds as u64,
-        phase_ms: scale.phase.as_millis() as u64,
+        phase_ms: u64::try_from(scale.phase.as_millis()).unwrap_or(u64::MAX),
         ratios: report::ratios(&cases, &phases),
         notes,
         rows,

@@ -37,7 +37,7 @@ pub struct Lanes {
     context: Arc<CudaContext>,
     kernels: Kernels,
     /// A block for each stream, which it is made, used and freed in.
-    lanes: Vec<DeviceMemory>,
+    blocks: Vec<DeviceMemory>,
     steps: u32,
 }
 
@@ -52,9 +52,9 @@ impl Lanes {
         streams: usize,
         bytes: usize,
     ) -> Result<Self, BenchError> {
-        let lane = |_| rig.with_own_stream()?.device_memory(bytes);
-        let lanes = (0..streams).map(lane).collect::<Result<Vec<_>, _>>()?;
-        let lanes = Self { context: Arc::clone(&rig.context), kernels, lanes, steps: 1 };
+        let block = |_| rig.with_own_stream()?.device_memory(bytes);
+        let blocks = (0..streams).map(block).collect::<Result<Vec<_>, _>>()?;
+        let lanes = Self { context: Arc::clone(&rig.context), kernels, blocks, steps: 1 };
         lanes.wait(streams)?;
         Ok(lanes)
     }
@@ -109,7 +109,7 @@ impl Lanes {
     ) -> Result<f64, BenchError> {
         let mut times = Vec::new();
         for repeat in 0..=ALONE_REPEATS {
-            let lane = &mut self.lanes[0];
+            let lane = &mut self.blocks[0];
             let stream = Arc::clone(lane.stream());
             let from = recorded(&self.context, &stream)?;
             let queued = queue(&self.kernels, lane);
@@ -137,7 +137,7 @@ impl Lanes {
     /// # Errors
     /// The driver's reason.
     pub fn timeline(&mut self, host: &mut Host, streams: usize) -> Result<Timeline, BenchError> {
-        let mut marks = Marks::begin(&self.context, self.lanes[0].stream())?;
+        let mut marks = Marks::begin(&self.context, self.blocks[0].stream())?;
         let took = self.run_marked(host, Course::Streams(streams), Some(&mut marks))?;
         Ok(Timeline {
             memory: host.memory.name().to_owned(),
@@ -174,7 +174,7 @@ impl Lanes {
     ) -> Result<(), BenchError> {
         for chunk in 0..host.chunks() {
             let which = chunk % course.streams();
-            let lane = &mut self.lanes[which];
+            let lane = &mut self.blocks[which];
             let stream = Arc::clone(lane.stream());
             if let Some(marks) = &mut marks {
                 marks.chunk(which, &stream)?;
@@ -205,14 +205,21 @@ impl Lanes {
 
     /// Waits for the first streams.
     fn wait(&self, streams: usize) -> Result<(), BenchError> {
-        let waited = self.lanes.iter().take(streams).map(|lane| lane.stream().synchronize());
+        let mut waited = Ok(());
         // Each is waited for, whether or not an earlier one failed.
-        let failed = waited.filter_map(Result::err).last();
-        failed.map_or(Ok(()), |cause| Err(BenchError::failed(WAITING, cause)))
+        for block in self.blocks.iter().take(streams) {
+            waited = waited.and(block.stream().synchronize());
+        }
+        waited.map_err(|cause| BenchError::failed(WAITING, cause))
     }
 }
 
 /// An odd number of steps: an even one would leave every number as it was.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is clamped to numbers that fit, and what is no number makes zero"
+)]
 fn steps_for(wanted: f64) -> u32 {
     wanted.clamp(1.0, STEPS_MAX) as u32 | 1
 }

@@ -127,11 +127,11 @@ impl Seat {
         if there < bytes as f64 {
             notes.push(format!(
                 "the file has {} instead of {}: half of what is free on its disk",
-                text::bytes(there as u64),
+                text::bytes(length(there)),
                 text::bytes(bytes)
             ));
         }
-        Ok(Some(there as u64))
+        Ok(Some(length(there)))
     }
 
     /// Has the work done, with the file or without.
@@ -161,6 +161,16 @@ fn timed<T>(act: impl FnOnce() -> Result<T, BenchError>) -> Result<(T, f64), Ben
     let started = Instant::now();
     let done = act()?;
     Ok((done, started.elapsed().as_secs_f64() * 1e3))
+}
+
+/// A number of bytes as answers have it.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "answers are lengths of files, which a float holds up to 8 PiB"
+)]
+fn length(number: f64) -> u64 {
+    number as u64
 }
 
 const FILE: &str = "file";

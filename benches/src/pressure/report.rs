@@ -180,7 +180,7 @@ pub const PRESSURE: &str = "pressure";
 const STEADY: f64 = 2.0;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+#[allow(clippy::unwrap_used, clippy::float_cmp, reason = "tests may fail loudly")]
 pub(super) mod tests {
     use super::*;
     use crate::header::tests::header;
