@@ -204,6 +204,8 @@ impl Rounds {
             // What came home last was not told of.
             self.look_for_leaks(clock::now());
             self.shared.tell_closers();
+            // Whoever awaits a fence yet asks again, and sees that the pool is closed.
+            self.shared.wakers.wake_all();
             return Next::End;
         }
         let now = clock::now();

@@ -46,6 +46,16 @@ impl Wakers {
         let _ = caught(|| drop(old));
     }
 
+    /// Wakes all tasks, of whatever fence: nobody asks any more.
+    pub(crate) fn wake_all(&self) {
+        let all = std::mem::take(&mut *self.0.lock());
+        for Awaited { task, .. } in all {
+            if caught(|| task.wake()).is_none() {
+                tell!(error, "a waker panicked in the keeper");
+            }
+        }
+    }
+
     /// How long the youngest of the awaited fences has been awaited.
     pub(crate) fn youngest(&self, now: Instant) -> Option<Duration> {
         let list = self.0.lock();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 
 use super::context::{Bound, Unrestricted, failed, note_failure};
 use super::event::Event;
@@ -38,6 +38,7 @@ unsafe impl Sync for LaneId {}
 impl Lane {
     /// Makes a stream that waits for no other by itself.
     pub(crate) fn open(context: &Arc<CudaContext>) -> Result<Self, Error> {
+        let _inside = exit::enter().ok_or_else(|| gone("cuStreamCreate"))?;
         let _current = Bound::to(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(|error| failed("cuStreamCreate", error))?;
@@ -62,8 +63,12 @@ impl Lane {
         lease: Lease,
         target: u64,
     ) -> Result<InFlight, TransferError> {
+        let call = "cuMemcpyHtoDAsync";
+        let Some(_inside) = exit::enter() else {
+            return Err(TransferError { lease: Some(lease), error: gone(call) });
+        };
         let place = (&self.context, self.stream);
-        let queued = queue(&lease, place, false, "cuMemcpyHtoDAsync", |stream| {
+        let queued = queue(&lease, place, false, call, |stream| {
             // SAFETY: the slot is pinned and moves into the copy (I3); the caller's word for the target.
             unsafe { result::memcpy_htod_async(target, lease.raw_slice(), stream) }
         });
@@ -80,8 +85,12 @@ impl Lane {
         lease: Lease,
         source: u64,
     ) -> Result<InFlight, TransferError> {
+        let call = "cuMemcpyDtoHAsync";
+        let Some(_inside) = exit::enter() else {
+            return Err(TransferError { lease: Some(lease), error: gone(call) });
+        };
         let place = (&self.context, self.stream);
-        let queued = queue(&lease, place, true, "cuMemcpyDtoHAsync", |stream| {
+        let queued = queue(&lease, place, true, call, |stream| {
             // SAFETY: the slot is ours, as long as its length, and moves into the copy (I2, I3).
             let bytes =
                 unsafe { std::slice::from_raw_parts_mut(lease.as_ptr().cast_mut(), lease.len()) };
@@ -90,6 +99,25 @@ impl Lane {
         });
         in_flight(queued, lease)
     }
+}
+
+/// Waits for a copy of a lane's: unless the process exits, when nobody asks the driver any more.
+pub(crate) fn landed(copy: InFlight) -> Result<Lease, Error> {
+    let Some(_inside) = exit::enter() else { return Err(gone("cuEventSynchronize")) };
+    copy.wait()
+}
+
+/// Drops what may call the driver then; it stays where it is once the process exits, and in a forked child.
+pub(crate) fn drop_in_time<T>(value: T) {
+    match exit::enter() {
+        Some(_inside) => drop(value),
+        None => std::mem::forget(value),
+    }
+}
+
+/// The answer of a driver that is going with the process.
+fn gone(call: &'static str) -> Error {
+    failed(call, DriverError(sys::CUresult::CUDA_ERROR_DEINITIALIZED))
 }
 
 impl Drop for Lane {
@@ -104,7 +132,7 @@ impl Drop for Lane {
 }
 
 /// A place in a stream: everything queued on it before.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Mark(Arc<Event>);
 
 impl Mark {
@@ -114,7 +142,17 @@ impl Mark {
     ///
     /// As [`Ready::new`]: among others, the stream is being captured.
     pub(crate) fn behind(class: ClassRef, stream: &CudaStream) -> Result<Self, Error> {
-        Ready::new(class, stream.context(), stream.cu_stream())?.mark().map(Self)
+        Self::of(Ready::new(class, stream.context(), stream.cu_stream())?)
+    }
+
+    /// Behind all that is queued on the stream now.
+    pub(super) fn of(ready: Ready) -> Result<Self, Error> {
+        ready.mark().map(Self)
+    }
+
+    /// Whether all of it is over.
+    pub(crate) fn poll(&self) -> Result<FenceStatus, Error> {
+        self.0.poll()
     }
 
     /// All of it is over, or nobody will know: whatever comes next fails, too, then.
@@ -143,5 +181,7 @@ pub(crate) fn order_behind(
 
 /// For a thread of our own, for good: it may ask events although some stream is being captured.
 pub(crate) fn ask_at_any_time() {
-    std::mem::forget(Unrestricted::enter());
+    if let Some(_inside) = exit::enter() {
+        std::mem::forget(Unrestricted::enter());
+    }
 }

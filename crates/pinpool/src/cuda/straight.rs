@@ -4,12 +4,12 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::{CudaStream, result, sys};
+use cudarc::driver::{CudaStream, DriverError, result, sys};
 
-use super::context::{Bound, Unrestricted, failed};
-use super::exit;
+use super::context::{Bound, failed};
 use super::lane::Mark;
-use super::stream::is_capturing;
+use super::stream::{Ready, is_capturing};
+use super::transfer::is_refusal;
 use crate::class::ClassRef;
 use crate::error::Error;
 
@@ -52,7 +52,10 @@ fn is_known(address: *const u8) -> bool {
 }
 
 /// Copies host memory to device memory at `target` in the order of `stream`. It has been read when this
-/// returns; the copy may still be on its way to the device unless it `lasts`.
+/// returns. The copy may still be on its way to the device then: up to the mark that this gives.
+///
+/// The stream itself would not tell: what is queued on it later is no part of the copy, a stream per thread is
+/// another one elsewhere, and one that is being captured by then must not be asked.
 ///
 /// # Safety
 ///
@@ -61,16 +64,19 @@ pub(crate) unsafe fn upload<T: Pod>(
     source: &[T],
     stream: &Arc<CudaStream>,
     target: u64,
-    lasts: Option<ClassRef>,
-) -> Result<(), Error> {
-    let _current = enter(stream)?;
+    kind: HostKind,
+    class: ClassRef,
+) -> Result<Option<Mark>, Error> {
+    let ready = Ready::new(class, stream.context(), stream.cu_stream())?;
     // SAFETY: the caller's word for the target; the source is there until it has been read, below.
     unsafe { result::memcpy_htod_async(target, source, stream.cu_stream()) }
-        .map_err(|error| failed("cuMemcpyHtoDAsync", error))?;
-    match lasts {
-        Some(class) => wait_for(class, stream),
-        None => Ok(()),
+        .map_err(|error| unqueued("cuMemcpyHtoDAsync", error, stream))?;
+    match Mark::of(ready) {
+        Ok(mark) if kind == HostKind::Pageable => return Ok(Some(mark)),
+        Ok(mark) => mark.wait()?,
+        Err(_) => synchronize(stream)?,
     }
+    Ok(None)
 }
 
 /// Copies device memory at `source` to host memory in the order of `stream`, and waits for it.
@@ -86,8 +92,18 @@ pub(crate) unsafe fn download<T: Pod>(
     let _current = enter(stream)?;
     // SAFETY: the caller's word for the source; the target is there until it is written, below.
     unsafe { result::memcpy_dtoh_async(target, source, stream.cu_stream()) }
-        .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
+        .map_err(|error| unqueued("cuMemcpyDtoHAsync", error, stream))?;
     synchronize(stream)
+}
+
+/// A copy that the driver refused, or that it may have queued behind earlier work whose failure this is: the host
+/// memory is the caller's again when this returns.
+fn unqueued(call: &'static str, error: DriverError, stream: &CudaStream) -> Error {
+    if !is_refusal(error) {
+        // If that fails, too, the device is lost and nothing of it runs.
+        let _ = synchronize(stream);
+    }
+    failed(call, error)
 }
 
 fn enter(stream: &CudaStream) -> Result<Bound, Error> {
@@ -98,32 +114,10 @@ fn enter(stream: &CudaStream) -> Result<Bound, Error> {
     Ok(current)
 }
 
-/// Waits for what was queued so far, and for nothing that others queue meanwhile, if that can be.
-fn wait_for(class: ClassRef, stream: &CudaStream) -> Result<(), Error> {
-    match Mark::behind(class, stream) {
-        Ok(mark) => mark.wait(),
-        Err(_) => synchronize(stream),
-    }
-}
-
 /// Waits for all that is queued on a stream.
-pub(crate) fn synchronize(stream: &CudaStream) -> Result<(), Error> {
+fn synchronize(stream: &CudaStream) -> Result<(), Error> {
     let _current = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
     // SAFETY: the caller holds the stream.
     unsafe { result::stream::synchronize(stream.cu_stream()) }
         .map_err(|error| failed("cuStreamSynchronize", error))
-}
-
-/// Whether all that is queued on a stream is over.
-pub(crate) fn is_idle(stream: &CudaStream) -> Result<bool, Error> {
-    // The keeper may ask.
-    let Some(_inside) = exit::enter() else { return Ok(false) };
-    let _unrestricted = Unrestricted::enter();
-    let _current = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
-    // SAFETY: the caller holds the stream.
-    match unsafe { sys::cuStreamQuery(stream.cu_stream()) }.result() {
-        Ok(()) => Ok(true),
-        Err(error) if error.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-        Err(error) => Err(failed("cuStreamQuery", error)),
-    }
 }

@@ -172,6 +172,18 @@ impl Pool {
         Some(crate::cuda::CudaPages::of(&*self.core().shared.memory)?.context())
     }
 
+    /// False in a forked child.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_here(&self) -> bool {
+        self.core().shared.is_here()
+    }
+
+    /// Its keeper may end, or have ended.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.core().roster.is_closed()
+    }
+
     /// Has the keeper wake a task once a fence is over.
     #[cfg(feature = "cuda")]
     pub(crate) fn wake_after(&self, fence: AnyFence, task: &Waker) {

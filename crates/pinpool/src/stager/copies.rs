@@ -12,7 +12,6 @@ use super::job::{Device, Host, Job, Kept};
 use super::open::Stager;
 use super::staged::{StagedCopy, bytes_of, refused};
 use super::tally::Tally;
-use crate::class::ClassRef;
 use crate::cuda::DeviceMemory;
 use crate::cuda::lane::{Mark, order_behind};
 use crate::cuda::straight::{self, HostKind};
@@ -46,10 +45,9 @@ impl Stager {
         let kind = straight::kind_of(source);
         let (address, recorded) = target.device_ptr_mut(stream);
         if bytes <= self.straight.up || kind == HostKind::Pinned {
-            let lasts = (kind != HostKind::Pageable).then_some(self.class);
             // SAFETY: checked above: the target is long enough and of the stream's context, and gives its
             // memory back behind what the stream has queued.
-            return unsafe { self.straight_up(source, stream, address, lasts) };
+            return unsafe { self.straight_up(source, stream, address, kind) };
         }
         let host = Host::from_bytes(source.as_ptr().cast());
         // SAFETY: I18, below this waits until the source has been read; the target as above, and the
@@ -57,7 +55,7 @@ impl Stager {
         let job = unsafe { self.put(host, bytes, address, stream, None) }?;
         self.read_out(&job, stream)?;
         drop(recorded);
-        Ok(StagedCopy::of_crew(job))
+        Ok(StagedCopy::of_crew(&job))
     }
 
     /// Fills all of `target` from a file, from `offset` bytes on. Returns when it has been read; `stream` comes behind
@@ -114,7 +112,7 @@ impl Stager {
         let job = unsafe { self.put(host, bytes, address, stream, None) }?;
         self.read_out(&job, stream)?;
         drop(recorded);
-        Ok(StagedCopy::of_crew(job))
+        Ok(StagedCopy::of_crew(&job))
     }
 
     /// Copies all elements of `source` to the start of `target`, and returns when they are there.
@@ -194,15 +192,15 @@ impl Stager {
         source: &[T],
         stream: &Arc<CudaStream>,
         address: u64,
-        lasts: Option<ClassRef>,
+        kind: HostKind,
     ) -> Result<StagedCopy, StageError> {
         let bytes = size_of_val(source) as u64;
         // SAFETY: the caller's word.
-        unsafe { straight::upload(source, stream, address, lasts) }
+        let mark = unsafe { straight::upload(source, stream, address, kind, self.class) }
             .map_err(|error| refused(error, bytes))?;
-        Ok(match lasts {
-            Some(_) => StagedCopy::over(bytes),
-            None => StagedCopy::of_stream(stream, bytes, self.pool()),
+        Ok(match mark {
+            Some(mark) => StagedCopy::of_driver(mark, bytes, self.pool()),
+            None => StagedCopy::over(bytes),
         })
     }
 

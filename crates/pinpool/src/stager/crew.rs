@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::board::{Board, Take};
+use super::board::{Board, Take, Work};
 use super::error::StageCause;
 use super::job::Job;
-use crate::cuda::lane::{Lane, ask_at_any_time};
+use crate::cuda::lane::{Lane, ask_at_any_time, landed};
 use crate::error::Error;
 use crate::foreign::{caught, tell};
 use crate::in_flight::InFlight;
@@ -65,7 +65,7 @@ impl Hand {
         ask_at_any_time();
         loop {
             // Whoever has nothing else to do sees to what is on its way.
-            match self.board.take(self.number, self.flights.is_empty()) {
+            match self.board.take(self.number, self.flights.is_empty(), self.bound()) {
                 Take::Piece(job, piece) => self.begin(job, piece),
                 Take::End if self.flights.is_empty() => return,
                 Take::Nothing | Take::End => self.land(),
@@ -73,9 +73,17 @@ impl Hand {
         }
     }
 
+    /// The copy in order whose pieces are on their way.
+    fn bound(&self) -> Option<&Job> {
+        self.flights.iter().map(|flight| &*flight.job).find(|job| job.is_serial())
+    }
+
     /// Starts a piece: reads its source and queues its copy, or queues its copy from the device.
     fn begin(&mut self, job: Arc<Job>, piece: usize) {
-        if self.flights.len() == BUFFERS {
+        // A reader may wait for long: pieces of other copies are not to wait with it.
+        let alone = job.is_serial();
+        let holds_up = |flight: &Flight| alone && !Arc::ptr_eq(&flight.job, &job);
+        while self.flights.len() == BUFFERS || self.flights.iter().any(holds_up) {
             self.land();
         }
         match self.send(&job, piece) {
@@ -141,7 +149,7 @@ impl Hand {
     /// Waits for the oldest piece on its way, and hands on what came from the device.
     fn land(&mut self) {
         let Some(Flight { job, piece, buffer }) = self.flights.pop_front() else { return };
-        let buffer = match buffer.wait() {
+        let buffer = match landed(buffer) {
             Ok(buffer) => buffer,
             Err(error) => {
                 job.tally.fail(Some(StageCause::Failed(error)));

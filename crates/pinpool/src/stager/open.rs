@@ -117,13 +117,20 @@ impl Stager {
     }
 
     /// Ends the crew and waits for it: copies that it was given are done first, and its slots are back in the pool
-    /// afterwards.
+    /// afterwards. On a thread of the crew, where what an owned copy keeps is dropped, it waits for nothing.
     pub fn close(self) {
-        self.board.close();
+        // In a forked child the crew is not there, and a thread of it may have held the board's lock (I12).
         if !self.home.is_here() {
             return;
         }
-        for thread in std::mem::take(&mut *self.crew.lock()) {
+        self.board.close();
+        let crew = std::mem::take(&mut *self.crew.lock());
+        let own = std::thread::current().id();
+        // What an owned copy kept may close it on a thread of the crew, which cannot wait for itself.
+        if crew.iter().any(|thread| thread.thread().id() == own) {
+            return;
+        }
+        for thread in crew {
             let _ = thread.join();
         }
     }
@@ -172,7 +179,7 @@ impl StagerBuilder {
             return Err(Error::NotDeviceAccessible { backend: pool.backend() });
         }
         let processors = processors_near(&pool, class);
-        let board = Arc::new(Board::new());
+        let board = Arc::new(Board::new(threads));
         let mut crew = Vec::new();
         for number in 0..threads {
             let own = buffers.split_off(buffers.len() - BUFFERS);

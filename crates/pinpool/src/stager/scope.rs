@@ -14,6 +14,7 @@ use super::job::{Host, Job};
 use super::open::Stager;
 use super::staged::{StagedCopy, bytes_of};
 use crate::cuda::DeviceMemory;
+use crate::cuda::straight::HostKind;
 use crate::cuda::transfer::{check_context, check_len};
 use crate::sync::Mutex;
 
@@ -86,7 +87,7 @@ impl<'scope> StageScope<'scope, '_> {
         if self.stager.goes_at_once(source) {
             // SAFETY: checked above: the target is long enough and of the stream's context, and gives its
             // memory back behind what the stream has queued.
-            return unsafe { self.stager.straight_up(source, stream, address, None) };
+            return unsafe { self.stager.straight_up(source, stream, address, HostKind::Pageable) };
         }
         self.put(Host::from_bytes(source.as_ptr().cast()), bytes, address, stream)
     }
@@ -145,9 +146,11 @@ impl<'scope> StageScope<'scope, '_> {
         // SAFETY: I18, the scope waits for the copy, and what it borrows is borrowed for longer.
         let job = unsafe { self.stager.put(host, bytes, address, stream, None) }?;
         let mut open = self.open.lock();
+        // First: whatever comes next, the scope waits for it.
+        let copy = StagedCopy::of_crew(&job);
+        open.push(job);
         open.retain(|job| !job.tally.is_over());
-        open.push(Arc::clone(&job));
-        Ok(StagedCopy::of_crew(job))
+        Ok(copy)
     }
 }
 

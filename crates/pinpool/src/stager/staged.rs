@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytemuck::Pod;
-use cudarc::driver::CudaStream;
 
 use super::error::{StageCause, StageError};
 use super::job::Job;
+use super::tally::Tally;
 use crate::attached::{AnyFence, Attached};
-use crate::cuda::straight;
+use crate::cuda::lane::Mark;
 use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
 use crate::pool::Pool;
@@ -26,9 +26,9 @@ pub struct StagedCopy {
 /// Who knows how far a copy is.
 enum Course {
     /// The crew.
-    Crew(Arc<Job>),
-    /// The stream: the driver has read the source and copies on.
-    Stream(Arc<CudaStream>, u64, Pool),
+    Crew(Arc<Tally>),
+    /// The driver: it has read the source and copies on, up to a mark in the caller's stream.
+    Driver(Mark, u64, Pool),
     /// It was over at once.
     Over(u64),
 }
@@ -48,12 +48,12 @@ pub struct StageProgress {
 pub struct StageFence(Arc<Course>);
 
 impl StagedCopy {
-    pub(super) fn of_crew(job: Arc<Job>) -> Self {
-        Self { course: Course::Crew(job) }
+    pub(super) fn of_crew(job: &Job) -> Self {
+        Self { course: Course::Crew(Arc::clone(&job.tally)) }
     }
 
-    pub(super) fn of_stream(stream: &Arc<CudaStream>, bytes: u64, pool: &Pool) -> Self {
-        Self { course: Course::Stream(Arc::clone(stream), bytes, pool.clone()) }
+    pub(super) fn of_driver(mark: Mark, bytes: u64, pool: &Pool) -> Self {
+        Self { course: Course::Driver(mark, bytes, pool.clone()) }
     }
 
     pub(super) fn over(bytes: u64) -> Self {
@@ -67,10 +67,9 @@ impl StagedCopy {
     /// Why they have not. Nothing of the copy runs any more then.
     pub fn wait(self) -> Result<(), StageError> {
         match &self.course {
-            Course::Crew(job) => job.tally.wait_over(),
-            Course::Stream(stream, bytes, _) => {
-                straight::synchronize(stream).map_err(|error| refused(error, *bytes))
-            }
+            Course::Crew(tally) => tally.wait_over(),
+            Course::Driver(_, bytes, pool) if !pool.is_here() => Err(forked(*bytes)),
+            Course::Driver(mark, bytes, _) => mark.wait().map_err(|error| refused(error, *bytes)),
             Course::Over(_) => Ok(()),
         }
     }
@@ -83,9 +82,9 @@ impl StagedCopy {
     /// How far it is.
     pub fn progress(&self) -> StageProgress {
         let (done, total) = match &self.course {
-            Course::Crew(job) => job.tally.progress(),
-            Course::Stream(stream, bytes, _) => {
-                (if straight::is_idle(stream).unwrap_or(false) { *bytes } else { 0 }, *bytes)
+            Course::Crew(tally) => tally.progress(),
+            Course::Driver(mark, bytes, _) => {
+                (if matches!(mark.poll(), Ok(FenceStatus::Complete)) { *bytes } else { 0 }, *bytes)
             }
             Course::Over(bytes) => (*bytes, *bytes),
         };
@@ -97,8 +96,8 @@ impl StagedCopy {
     ///
     /// A reader or writer of the caller's that waits for something is waited for.
     pub fn cancel(&self) {
-        if let Course::Crew(job) = &self.course {
-            job.tally.cancel();
+        if let Course::Crew(tally) = &self.course {
+            tally.cancel();
         }
     }
 
@@ -111,10 +110,8 @@ impl StagedCopy {
 impl Course {
     fn again(&self) -> Self {
         match self {
-            Self::Crew(job) => Self::Crew(Arc::clone(job)),
-            Self::Stream(stream, bytes, pool) => {
-                Self::Stream(Arc::clone(stream), *bytes, pool.clone())
-            }
+            Self::Crew(tally) => Self::Crew(Arc::clone(tally)),
+            Self::Driver(mark, bytes, pool) => Self::Driver(mark.clone(), *bytes, pool.clone()),
             Self::Over(bytes) => Self::Over(*bytes),
         }
     }
@@ -122,9 +119,12 @@ impl Course {
     /// How it ended, if it is over.
     fn look(&self) -> Option<Result<(), String>> {
         match self {
-            Self::Crew(job) => job.tally.look(),
-            Self::Stream(stream, ..) => match straight::is_idle(stream) {
-                Ok(idle) => idle.then_some(Ok(())),
+            Self::Crew(tally) => tally.look(),
+            Self::Driver(_, _, pool) if !pool.is_here() => {
+                Some(Err(StageCause::Forked.to_string()))
+            }
+            Self::Driver(mark, ..) => match mark.poll() {
+                Ok(status) => (status == FenceStatus::Complete).then_some(Ok(())),
                 Err(error) => Some(Err(error.to_string())),
             },
             Self::Over(_) => Some(Ok(())),
@@ -146,7 +146,7 @@ impl Fence for StageFence {
 #[derive(Debug)]
 pub struct Staging {
     copy: StagedCopy,
-    /// What the keeper asks for a task, of a copy that is the stream's.
+    /// What the keeper asks for a task, of a copy that is the driver's.
     asked: Option<AnyFence>,
 }
 
@@ -165,17 +165,22 @@ impl Future for Staging {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { copy, asked } = &mut *self;
         match &copy.course {
-            Course::Crew(job) => match job.tally.poll_over(Some(context.waker())) {
+            Course::Crew(tally) => match tally.poll_over(Some(context.waker())) {
                 Some(ended) => Poll::Ready(ended),
                 None => Poll::Pending,
             },
             Course::Over(_) => Poll::Ready(Ok(())),
-            Course::Stream(stream, bytes, pool) => match straight::is_idle(stream) {
-                Ok(true) => Poll::Ready(Ok(())),
+            Course::Driver(_, bytes, pool) if !pool.is_here() => Poll::Ready(Err(forked(*bytes))),
+            Course::Driver(mark, bytes, pool) => match mark.poll() {
+                Ok(FenceStatus::Complete) => Poll::Ready(Ok(())),
                 Err(error) => Poll::Ready(Err(refused(error, *bytes))),
-                Ok(false) => {
+                Ok(FenceStatus::Pending) => {
                     let fence = asked.get_or_insert_with(|| Attached::user(copy.fence()).fence);
                     pool.wake_after(fence.clone(), context.waker());
+                    if pool.is_closed() {
+                        // The keeper may have ended, and nobody else asks.
+                        context.waker().wake_by_ref();
+                    }
                     Poll::Pending
                 }
             },
@@ -186,7 +191,7 @@ impl Future for Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         // The keeper must not go on asking for a task that gave up.
-        if let (Some(fence), Course::Stream(_, _, pool)) = (&self.asked, &self.copy.course) {
+        if let (Some(fence), Course::Driver(_, _, pool)) = (&self.asked, &self.copy.course) {
             pool.forget_wake(fence);
         }
     }
@@ -195,6 +200,11 @@ impl Drop for Staging {
 /// A copy that could not be begun, or of which nothing is known to have arrived.
 pub(super) fn refused(error: Error, total: u64) -> StageError {
     StageError { done: 0, total, cause: StageCause::Failed(error) }
+}
+
+/// A copy of a forked child's parent.
+fn forked(total: u64) -> StageError {
+    StageError { done: 0, total, cause: StageCause::Forked }
 }
 
 /// The bytes of some elements.
