@@ -178,7 +178,7 @@ impl<J: Work> Open<J> {
                 self.entries.push_back(entry);
                 continue;
             }
-            let other = bound.filter(|bound| !std::ptr::eq(*bound, &*job));
+            let other = bound.filter(|bound| !std::ptr::eq(*bound, Arc::as_ptr(&job)));
             if other.is_some_and(|other| other.is_written() || job.is_serial()) {
                 // It is next, once those pieces are over.
                 self.entries.push_front(entry);

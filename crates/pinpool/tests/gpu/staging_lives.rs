@@ -300,12 +300,12 @@ fn a_task_of_a_closed_pool() {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut future = pin!(copy.into_future());
-        let mut poll = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let mut is_done = || future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         if closes_first {
             pool.close(HANG);
-            assert!(!poll());
+            assert!(!is_done());
         } else {
-            assert!(!poll());
+            assert!(!is_done());
             pool.close(HANG);
         }
         gate.open();
@@ -313,7 +313,7 @@ fn a_task_of_a_closed_pool() {
         loop {
             until("the task is woken", || woken.0.load(Ordering::SeqCst) > seen);
             seen = woken.0.load(Ordering::SeqCst);
-            if poll() {
+            if is_done() {
                 break;
             }
         }
