@@ -46,6 +46,8 @@ mod registration;
 mod staging;
 #[path = "gpu/staging_faults.rs"]
 mod staging_faults;
+#[path = "gpu/staging_lives.rs"]
+mod staging_lives;
 #[path = "gpu/staging_storm.rs"]
 mod staging_storm;
 #[path = "gpu/startup.rs"]
@@ -126,6 +128,7 @@ const LISTS: &[(Real, &[Check])] = &[
     (Real::Never, opening_faults::ON_SOFTWARE),
     (Real::Never, lives::ON_SOFTWARE),
     (Real::Alone(1), staging::ALL),
+    (Real::Never, staging_lives::ON_SOFTWARE),
     (Real::Alone(1), staging_faults::ALL),
     (Real::Never, staging_faults::ON_SOFTWARE),
     (Real::Alone(1), staging_storm::ALL),

@@ -38,7 +38,7 @@ unsafe impl Sync for LaneId {}
 impl Lane {
     /// Makes a stream that waits for no other by itself.
     pub(crate) fn open(context: &Arc<CudaContext>) -> Result<Self, Error> {
-        let Some(_inside) = exit::enter() else { return Err(failed("cuStreamCreate", GOING)) };
+        let _inside = exit::enter().ok_or_else(|| gone("cuStreamCreate"))?;
         let _current = Bound::to(context).map_err(|error| failed("cuCtxSetCurrent", error))?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(|error| failed("cuStreamCreate", error))?;
@@ -63,9 +63,12 @@ impl Lane {
         lease: Lease,
         target: u64,
     ) -> Result<InFlight, TransferError> {
-        let Some(_inside) = exit::enter() else { return Err(going("cuMemcpyHtoDAsync", lease)) };
+        let call = "cuMemcpyHtoDAsync";
+        let Some(_inside) = exit::enter() else {
+            return Err(TransferError { lease: Some(lease), error: gone(call) });
+        };
         let place = (&self.context, self.stream);
-        let queued = queue(&lease, place, false, "cuMemcpyHtoDAsync", |stream| {
+        let queued = queue(&lease, place, false, call, |stream| {
             // SAFETY: the slot is pinned and moves into the copy (I3); the caller's word for the target.
             unsafe { result::memcpy_htod_async(target, lease.raw_slice(), stream) }
         });
@@ -82,9 +85,12 @@ impl Lane {
         lease: Lease,
         source: u64,
     ) -> Result<InFlight, TransferError> {
-        let Some(_inside) = exit::enter() else { return Err(going("cuMemcpyDtoHAsync", lease)) };
+        let call = "cuMemcpyDtoHAsync";
+        let Some(_inside) = exit::enter() else {
+            return Err(TransferError { lease: Some(lease), error: gone(call) });
+        };
         let place = (&self.context, self.stream);
-        let queued = queue(&lease, place, true, "cuMemcpyDtoHAsync", |stream| {
+        let queued = queue(&lease, place, true, call, |stream| {
             // SAFETY: the slot is ours, as long as its length, and moves into the copy (I2, I3).
             let bytes =
                 unsafe { std::slice::from_raw_parts_mut(lease.as_ptr().cast_mut(), lease.len()) };
@@ -95,21 +101,33 @@ impl Lane {
     }
 }
 
-/// Waits for a copy. Once the process exits nobody knows how it ends, and nobody needs its slot.
-pub(crate) fn land(copy: InFlight) -> Result<Lease, Error> {
+/// Waits for a copy of a lane's: unless the process exits, when nobody asks the driver any more.
+pub(crate) fn landed(copy: InFlight) -> Result<Lease, Error> {
     let Some(_inside) = exit::enter() else {
+        // Nobody knows how it ends, and nobody needs its slot.
         std::mem::forget(copy);
-        return Err(failed("cuEventSynchronize", GOING));
+        return Err(gone("cuEventSynchronize"));
     };
     copy.wait()
 }
 
-fn going(call: &'static str, lease: Lease) -> TransferError {
-    TransferError { lease: Some(lease), error: failed(call, GOING) }
+/// An error once the process exits.
+pub(crate) fn still_runs() -> Result<(), Error> {
+    if exit::is_exiting() { Err(gone("cuMemcpyAsync")) } else { Ok(()) }
 }
 
-/// What a driver says once the process exits.
-const GOING: DriverError = DriverError(sys::CUresult::CUDA_ERROR_DEINITIALIZED);
+/// Drops what may call the driver then; it stays where it is once the process exits, and in a forked child.
+pub(crate) fn drop_in_time<T>(value: T) {
+    match exit::enter() {
+        Some(_inside) => drop(value),
+        None => std::mem::forget(value),
+    }
+}
+
+/// The answer of a driver that is going with the process.
+fn gone(call: &'static str) -> Error {
+    failed(call, DriverError(sys::CUresult::CUDA_ERROR_DEINITIALIZED))
+}
 
 impl Drop for Lane {
     fn drop(&mut self) {
@@ -140,11 +158,6 @@ impl Mark {
     pub(crate) fn is_reached(&self) -> bool {
         !matches!(self.0.poll(), Ok(FenceStatus::Pending))
     }
-
-    /// Waits until all of it is over.
-    pub(crate) fn wait(&self) -> Result<(), Error> {
-        self.0.wait()
-    }
 }
 
 /// Has a caller's stream wait for all that is queued on these lanes of its context.
@@ -162,5 +175,7 @@ pub(crate) fn order_behind(
 
 /// For a thread of our own, for good: it may ask events although some stream is being captured.
 pub(crate) fn ask_at_any_time() {
-    std::mem::forget(Unrestricted::enter());
+    if let Some(_inside) = exit::enter() {
+        std::mem::forget(Unrestricted::enter());
+    }
 }

@@ -4,36 +4,21 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::{CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 
-use super::context::{Bound, Unrestricted, failed};
-use super::exit;
-use super::lane::Mark;
+use super::context::{Bound, failed};
 use super::stream::is_capturing;
-use crate::class::ClassRef;
+use super::transfer::is_refusal;
 use crate::error::Error;
 
-/// How the driver sees a piece of host memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HostKind {
-    /// It copies it before the call returns.
-    Pageable,
-    /// It may copy some of it later.
-    Mixed,
-    /// All of it is pinned, or managed by the driver.
-    Pinned,
-}
-
-/// What the driver knows of this memory, by its first and its last byte. The context of a pool is there.
-pub(crate) fn kind_of<T>(bytes: &[T]) -> HostKind {
+/// Whether the driver copies all of this memory without a buffer in between, by its first and its last byte: it is
+/// pinned, or the driver's own. Who is not told assumes it, and leaves it to the driver.
+pub(crate) fn is_pinned<T>(bytes: &[T], context: &CudaContext) -> bool {
+    let Ok(_current) = Bound::to(context) else { return true };
     let range = bytes.as_ptr_range();
     let first = range.start.cast::<u8>();
     let last = range.end.cast::<u8>().wrapping_sub(1);
-    match (is_known(first), is_known(last)) {
-        (true, true) => HostKind::Pinned,
-        (false, false) => HostKind::Pageable,
-        _ => HostKind::Mixed,
-    }
+    is_known(first) && is_known(last)
 }
 
 /// Host memory that nobody registered, and nobody allocated by the driver, is unknown to it.
@@ -47,12 +32,14 @@ fn is_known(address: *const u8) -> bool {
     let (attributes, places) = (attributes.as_mut_ptr(), places.as_mut_ptr());
     // SAFETY: one attribute and one place for it; the driver reads nothing at the address.
     let asked = unsafe { sys::cuPointerGetAttributes(1, attributes, places, address as u64) };
-    // Who is not told waits.
     asked.result().is_err() || kind != 0
 }
 
-/// Copies host memory to device memory at `target` in the order of `stream`. It has been read when this
-/// returns; the copy may still be on its way to the device unless it `lasts`.
+/// Copies host memory to device memory at `target` in the order of `stream`, and waits for it.
+///
+/// Where it did not wait, only an event behind the copy could tell of its end: what is queued on the stream later is no
+/// part of it, a stream per thread is another one elsewhere, and one that is being captured by then must not be asked.
+/// An event costs a small copy a tenth of its time, and waiting costs what the caller's own wait would.
 ///
 /// # Safety
 ///
@@ -61,16 +48,12 @@ pub(crate) unsafe fn upload<T: Pod>(
     source: &[T],
     stream: &Arc<CudaStream>,
     target: u64,
-    lasts: Option<ClassRef>,
 ) -> Result<(), Error> {
     let _current = enter(stream)?;
     // SAFETY: the caller's word for the target; the source is there until it has been read, below.
     unsafe { result::memcpy_htod_async(target, source, stream.cu_stream()) }
-        .map_err(|error| failed("cuMemcpyHtoDAsync", error))?;
-    match lasts {
-        Some(class) => wait_for(class, stream),
-        None => Ok(()),
-    }
+        .map_err(|error| unqueued("cuMemcpyHtoDAsync", error, stream))?;
+    synchronize(stream)
 }
 
 /// Copies device memory at `source` to host memory in the order of `stream`, and waits for it.
@@ -86,8 +69,18 @@ pub(crate) unsafe fn download<T: Pod>(
     let _current = enter(stream)?;
     // SAFETY: the caller's word for the source; the target is there until it is written, below.
     unsafe { result::memcpy_dtoh_async(target, source, stream.cu_stream()) }
-        .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
+        .map_err(|error| unqueued("cuMemcpyDtoHAsync", error, stream))?;
     synchronize(stream)
+}
+
+/// A copy that the driver refused, or that it may have queued behind earlier work whose failure this is: the host
+/// memory is the caller's again when this returns.
+fn unqueued(call: &'static str, error: DriverError, stream: &CudaStream) -> Error {
+    if !is_refusal(error) {
+        // If that fails, too, the device is lost and nothing of it runs.
+        let _ = synchronize(stream);
+    }
+    failed(call, error)
 }
 
 fn enter(stream: &CudaStream) -> Result<Bound, Error> {
@@ -98,32 +91,10 @@ fn enter(stream: &CudaStream) -> Result<Bound, Error> {
     Ok(current)
 }
 
-/// Waits for what was queued so far, and for nothing that others queue meanwhile, if that can be.
-fn wait_for(class: ClassRef, stream: &CudaStream) -> Result<(), Error> {
-    match Mark::behind(class, stream) {
-        Ok(mark) => mark.wait(),
-        Err(_) => synchronize(stream),
-    }
-}
-
 /// Waits for all that is queued on a stream.
-pub(crate) fn synchronize(stream: &CudaStream) -> Result<(), Error> {
+fn synchronize(stream: &CudaStream) -> Result<(), Error> {
     let _current = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
     // SAFETY: the caller holds the stream.
     unsafe { result::stream::synchronize(stream.cu_stream()) }
         .map_err(|error| failed("cuStreamSynchronize", error))
-}
-
-/// Whether all that is queued on a stream is over.
-pub(crate) fn is_idle(stream: &CudaStream) -> Result<bool, Error> {
-    // The keeper may ask.
-    let Some(_inside) = exit::enter() else { return Ok(false) };
-    let _unrestricted = Unrestricted::enter();
-    let _current = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
-    // SAFETY: the caller holds the stream.
-    match unsafe { sys::cuStreamQuery(stream.cu_stream()) }.result() {
-        Ok(()) => Ok(true),
-        Err(error) if error.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-        Err(error) => Err(failed("cuStreamQuery", error)),
-    }
 }

@@ -341,7 +341,7 @@ fn record_use<T: Pod>(lease: &Lease<T>, stream: &CudaStream, writes: bool) -> Re
 }
 
 /// The driver looked at the arguments and did nothing.
-fn is_refusal(error: DriverError) -> bool {
+pub(super) fn is_refusal(error: DriverError) -> bool {
     matches!(
         error.0,
         sys::CUresult::CUDA_ERROR_INVALID_VALUE

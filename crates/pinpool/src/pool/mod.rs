@@ -9,12 +9,8 @@ mod opening;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-#[cfg(feature = "cuda")]
-use std::task::Waker;
 use std::time::Duration;
 
-#[cfg(feature = "cuda")]
-use crate::attached::AnyFence;
 use crate::class::{ClassRef, Roster};
 use crate::clock;
 use crate::keeper::Keeper;
@@ -164,21 +160,6 @@ impl Pool {
     pub fn is_device_accessible(&self) -> bool {
         let roster = &self.core().roster;
         roster.is_full() && roster.iter().all(|class| class.get().is_device_accessible())
-    }
-
-    /// Has the keeper wake a task once a fence is over.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn wake_after(&self, fence: AnyFence, task: &Waker) {
-        self.core().shared.wakers.register(fence, task);
-        self.core().shared.bell.ring();
-    }
-
-    /// Nobody awaits this fence any more.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn forget_wake(&self, fence: &AnyFence) {
-        if self.core().shared.is_here() {
-            self.core().shared.wakers.forget(fence);
-        }
     }
 
     /// Closes the pool for all its handles: waiters wake with [`LeaseError::Closed`](crate::LeaseError::Closed), no lease

@@ -16,6 +16,9 @@ pub(super) trait Work {
     /// One thread takes all pieces, in their order.
     fn is_serial(&self) -> bool;
 
+    /// What came of a piece is handed to something that may wait for long.
+    fn is_written(&self) -> bool;
+
     /// What it comes behind is over. Once it is, it stays so.
     fn is_ready(&self) -> bool;
 }
@@ -25,6 +28,8 @@ pub(super) trait Work {
 pub(super) struct Board<J> {
     open: Mutex<Open<J>>,
     changed: Condvar,
+    /// Threads of the crew.
+    hands: usize,
 }
 
 #[derive(Debug)]
@@ -58,9 +63,9 @@ pub(super) enum Take<J> {
 }
 
 impl<J: Work> Board<J> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(hands: usize) -> Self {
         let open = Mutex::new(Open { entries: VecDeque::new(), closing: false, watched: false });
-        Self { open, changed: Condvar::default() }
+        Self { open, changed: Condvar::default(), hands }
     }
 
     /// Lets the crew have a copy.
@@ -79,10 +84,14 @@ impl<J: Work> Board<J> {
     ///
     /// A copy whose caller's stream is still busy gives none: a thread that held buffers for it would have to
     /// wait for that stream, and all other copies with it. One thread of those that sleep looks for its turn.
-    pub(super) fn take(&self, hand: usize, waits: bool) -> Take<J> {
+    ///
+    /// A reader or writer may wait for long, also for another one. So a thread takes pieces of two such copies only
+    /// if all threads have one, and while pieces of the one that it is `bound` to are on their way, none that would
+    /// wait with it.
+    pub(super) fn take(&self, hand: usize, waits: bool, bound: Option<&J>) -> Take<J> {
         let mut open = self.open.lock();
         loop {
-            let mut found = open.next(hand);
+            let mut found = open.next(hand, bound, self.hands);
             let ends = open.closing && open.entries.is_empty();
             if found.piece.is_some() || ends || !waits {
                 let hands_on = !open.watched && open.entries.iter().any(|entry| !entry.ready);
@@ -137,8 +146,16 @@ impl<J> Found<J> {
 }
 
 impl<J: Work> Open<J> {
+    /// A thread has a copy of its own, and some other one has none.
+    fn is_laden(&self, hand: usize, hands: usize) -> bool {
+        let owners = || self.entries.iter().filter_map(|entry| entry.owner);
+        let idle = |hand: &usize| !owners().any(|owner| owner == *hand);
+        !idle(&hand) && (0..hands).any(|hand| idle(&hand))
+    }
+
     /// The next piece for `hand`. Copies without any leave the board.
-    fn next(&mut self, hand: usize) -> Found<J> {
+    fn next(&mut self, hand: usize, bound: Option<&J>, hands: usize) -> Found<J> {
+        let laden = self.is_laden(hand, hands);
         let (gone, became_ready) = (Vec::new(), false);
         let mut found = Found { piece: None, gone, unready: false, became_ready };
         for _ in 0..self.entries.len() {
@@ -156,6 +173,16 @@ impl<J: Work> Open<J> {
             if !entry.ready || entry.owner.is_some_and(|owner| owner != hand) {
                 self.entries.push_back(entry);
                 continue;
+            }
+            if job.is_serial() && entry.owner.is_none() && laden {
+                self.entries.push_back(entry);
+                continue;
+            }
+            let other = bound.filter(|bound| !std::ptr::eq(*bound, Arc::as_ptr(&job)));
+            if other.is_some_and(|other| other.is_written() || job.is_serial()) {
+                // It is next, once those pieces are over.
+                self.entries.push_front(entry);
+                break;
             }
             let Some(piece) = job.tally().begin() else {
                 found.gone.push(entry.job);

@@ -12,16 +12,18 @@ use super::job::{Device, Host, Job, Kept};
 use super::open::Stager;
 use super::staged::{StagedCopy, bytes_of, refused};
 use super::tally::Tally;
-use crate::class::ClassRef;
 use crate::cuda::DeviceMemory;
 use crate::cuda::lane::{Mark, order_behind};
-use crate::cuda::straight::{self, HostKind};
+use crate::cuda::straight;
 use crate::cuda::transfer::{check_context, check_len};
 use crate::error::Error;
 
 impl Stager {
     /// Copies all elements to the start of `target`. Returns when `source` has been read, which can then be written or
     /// freed; `stream` comes behind the copy, so that work queued on it later sees the data.
+    ///
+    /// That is not before the work is over that `stream` has queued already. Small copies, and those of memory that is
+    /// pinned, are over when this returns.
     ///
     /// Use views of device memory to copy elsewhere, and [`Self::scope`] to do something else meanwhile.
     ///
@@ -43,13 +45,14 @@ impl Stager {
         if bytes == 0 {
             return Ok(StagedCopy::over(0));
         }
-        let kind = straight::kind_of(source);
+        let straight = bytes <= self.straight.up || straight::is_pinned(source, stream.context());
         let (address, recorded) = target.device_ptr_mut(stream);
-        if bytes <= self.straight.up || kind == HostKind::Pinned {
-            let lasts = (kind != HostKind::Pageable).then_some(self.class);
+        if straight {
             // SAFETY: checked above: the target is long enough and of the stream's context, and gives its
             // memory back behind what the stream has queued.
-            return unsafe { self.straight_up(source, stream, address, lasts) };
+            unsafe { straight::upload(source, stream, address) }
+                .map_err(|error| refused(error, bytes as u64))?;
+            return Ok(StagedCopy::over(bytes as u64));
         }
         let host = Host::from_bytes(source.as_ptr().cast());
         // SAFETY: I18, below this waits until the source has been read; the target as above, and the
@@ -57,7 +60,7 @@ impl Stager {
         let job = unsafe { self.put(host, bytes, address, stream, None) }?;
         self.read_out(&job, stream)?;
         drop(recorded);
-        Ok(StagedCopy::of_crew(job))
+        Ok(StagedCopy::of_crew(&job))
     }
 
     /// Fills all of `target` from a file, from `offset` bytes on. Returns when it has been read; `stream` comes behind
@@ -114,7 +117,7 @@ impl Stager {
         let job = unsafe { self.put(host, bytes, address, stream, None) }?;
         self.read_out(&job, stream)?;
         drop(recorded);
-        Ok(StagedCopy::of_crew(job))
+        Ok(StagedCopy::of_crew(&job))
     }
 
     /// Copies all elements of `source` to the start of `target`, and returns when they are there.
@@ -138,7 +141,7 @@ impl Stager {
         }
         let target = &mut target[..count];
         let (address, recorded) = source.device_ptr(stream);
-        if bytes <= self.straight.down || straight::kind_of(target) == HostKind::Pinned {
+        if bytes <= self.straight.down || straight::is_pinned(target, stream.context()) {
             // SAFETY: checked above, as for uploads; it waits.
             return unsafe { straight::download(address, stream, target) }
                 .map_err(|error| refused(error, bytes as u64));
@@ -176,34 +179,6 @@ impl Stager {
         let ended = job.tally.wait_over();
         drop(recorded);
         ended
-    }
-
-    /// The driver reads such memory within its call, also while the stream is busy.
-    pub(super) fn goes_at_once<T: Pod>(&self, source: &[T]) -> bool {
-        let most = self.straight.up.min(AT_ONCE_MAX);
-        size_of_val(source) <= most && straight::kind_of(source) == HostKind::Pageable
-    }
-
-    /// A copy by the driver's own call; if the driver reads the source later, this waits for the end.
-    ///
-    /// # Safety
-    ///
-    /// As [`straight::upload`].
-    pub(super) unsafe fn straight_up<T: Pod>(
-        &self,
-        source: &[T],
-        stream: &Arc<CudaStream>,
-        address: u64,
-        lasts: Option<ClassRef>,
-    ) -> Result<StagedCopy, StageError> {
-        let bytes = size_of_val(source) as u64;
-        // SAFETY: the caller's word.
-        unsafe { straight::upload(source, stream, address, lasts) }
-            .map_err(|error| refused(error, bytes))?;
-        Ok(match lasts {
-            Some(_) => StagedCopy::over(bytes),
-            None => StagedCopy::of_stream(stream, bytes, self.pool()),
-        })
     }
 
     /// Whether a copy of so many bytes can be begun.
@@ -258,7 +233,3 @@ impl Stager {
         Ok(())
     }
 }
-
-/// The driver copies pageable memory into a buffer of its own within such a call, and waits for no device (its
-/// manual, "API synchronization behavior"); more than this could fill that buffer.
-const AT_ONCE_MAX: usize = 64 << 10;

@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::board::{Board, Take};
+use super::board::{Board, Take, Work};
 use super::error::StageCause;
 use super::job::Job;
 use crate::config::STAGE_SLOTS_EACH;
-use crate::cuda::lane::{Lane, ask_at_any_time, land};
+use crate::cuda::lane::{Lane, ask_at_any_time, landed, still_runs};
 use crate::error::Error;
 use crate::foreign::{caught, tell};
 use crate::in_flight::InFlight;
@@ -66,7 +66,7 @@ impl Hand {
         ask_at_any_time();
         loop {
             // Whoever has nothing else to do sees to what is on its way.
-            match self.board.take(self.number, self.flights.is_empty()) {
+            match self.board.take(self.number, self.flights.is_empty(), self.bound()) {
                 Take::Piece(job, piece) => self.begin(job, piece),
                 Take::End if self.flights.is_empty() => return,
                 Take::Nothing | Take::End => self.land(),
@@ -74,9 +74,17 @@ impl Hand {
         }
     }
 
+    /// The copy in order whose pieces are on their way.
+    fn bound(&self) -> Option<&Job> {
+        self.flights.iter().map(|flight| &*flight.job).find(|job| job.is_serial())
+    }
+
     /// Starts a piece: reads its source and queues its copy, or queues its copy from the device.
     fn begin(&mut self, job: Arc<Job>, piece: usize) {
-        if self.flights.len() == STAGE_SLOTS_EACH {
+        // A reader may wait for long: pieces of other copies are not to wait with it.
+        let alone = job.is_serial();
+        let holds_up = |flight: &Flight| alone && !Arc::ptr_eq(&flight.job, &job);
+        while self.flights.len() == STAGE_SLOTS_EACH || self.flights.iter().any(holds_up) {
             self.land();
         }
         match self.send(&job, piece) {
@@ -124,6 +132,8 @@ impl Hand {
         if let Some(idle) = self.idle.pop() {
             return Ok(idle);
         }
+        // Once the process exits all of them are given up, and nobody asks the pool for others.
+        still_runs().map_err(StageCause::Failed)?;
         let fresh = self.pool.try_lease(self.buffer_bytes);
         fresh.map_err(|error| StageCause::Failed(Error::Lease(error)))
     }
@@ -142,7 +152,7 @@ impl Hand {
     /// Waits for the oldest piece on its way, and hands on what came from the device.
     fn land(&mut self) {
         let Some(Flight { job, piece, buffer }) = self.flights.pop_front() else { return };
-        let buffer = match land(buffer) {
+        let buffer = match landed(buffer) {
             Ok(buffer) => buffer,
             Err(error) => {
                 job.tally.fail(Some(StageCause::Failed(error)));

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat};
 use rustix::io::{Errno, pread};
 
 use crate::memory::limits::page_size;
@@ -20,9 +20,7 @@ pub(super) struct FilePart {
 
 impl FilePart {
     pub(super) fn new(file: BorrowedFd<'static>, offset: u64) -> Self {
-        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        let direct = rustix::fs::open(again, flags, Mode::empty()).ok();
+        let direct = if may_be_opened(file) { open_direct(file) } else { None };
         Self { file, offset, direct }
     }
 
@@ -68,6 +66,27 @@ impl FilePart {
         }
         got
     }
+}
+
+/// Whether opening it once more changes nothing and gives no right that its descriptor lacks: opening a named pipe
+/// waits for whoever writes to it, and opening a device may do anything.
+fn may_be_opened(file: BorrowedFd<'_>) -> bool {
+    let is_file = fstat(file).is_ok_and(|stat| {
+        matches!(
+            FileType::from_raw_mode(stat.st_mode),
+            FileType::RegularFile | FileType::BlockDevice
+        )
+    });
+    let reads = |flags: OFlags| flags & (OFlags::RWMODE | OFlags::PATH);
+    is_file
+        && fcntl_getfl(file)
+            .is_ok_and(|flags| [OFlags::RDONLY, OFlags::RDWR].contains(&reads(flags)))
+}
+
+fn open_direct(file: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    rustix::fs::open(again, flags, Mode::empty()).ok()
 }
 
 /// Whether most of a part lies in the page cache, or nobody can tell. The question changes nothing there; an attempt

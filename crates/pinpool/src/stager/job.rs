@@ -14,7 +14,7 @@ use super::error::StageCause;
 use super::file::FilePart;
 use super::past_cache;
 use super::tally::Tally;
-use crate::cuda::lane::{Lane, LaneId, Mark};
+use crate::cuda::lane::{Lane, LaneId, Mark, drop_in_time};
 use crate::foreign::caught;
 use crate::sync::Mutex;
 
@@ -22,7 +22,8 @@ use crate::sync::Mutex;
 /// been read (I18).
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) tally: Tally,
+    /// Handles and fences have it, too: they keep nothing else.
+    pub(super) tally: Arc<Tally>,
     host: Host,
     /// The device's side.
     device: u64,
@@ -34,7 +35,14 @@ pub(super) struct Job {
     /// Lanes that have some of it.
     lanes: Mutex<Vec<LaneId>>,
     /// What an owned copy keeps alive.
-    _kept: Option<Kept>,
+    kept: Option<Kept>,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Device memory is given back to the driver, on a thread of the crew.
+        drop_in_time(self.kept.take());
+    }
 }
 
 /// What a copy owns.
@@ -131,8 +139,8 @@ impl Job {
     ) -> Self {
         let Device { address, context, start } = device;
         let lanes = Mutex::new(Vec::new());
-        let device = address;
-        Self { tally, host, device, bytes, piece_bytes, context, start, lanes, _kept: kept }
+        let (device, tally) = (address, Arc::new(tally));
+        Self { tally, host, device, bytes, piece_bytes, context, start, lanes, kept }
     }
 
     /// Whether it goes to the device.
@@ -223,6 +231,10 @@ impl Work for Job {
         matches!(self.host, Host::FromReader(_) | Host::ToWriter(_))
     }
 
+    fn is_written(&self) -> bool {
+        matches!(self.host, Host::ToWriter(_))
+    }
+
     fn is_ready(&self) -> bool {
         self.start.is_reached()
     }
@@ -234,7 +246,11 @@ const CACHED_MAX: usize = 32 << 20;
 
 fn ended(read: io::Result<()>) -> Result<(), StageCause> {
     read.map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => StageCause::Truncated,
+        io::ErrorKind::UnexpectedEof => {
+            // What a reader put into it is the caller's.
+            let _ = caught(|| drop(error));
+            StageCause::Truncated
+        }
         _ => StageCause::Read(error),
     })
 }

@@ -70,6 +70,10 @@ impl Work for Copy {
         self.serial
     }
 
+    fn is_written(&self) -> bool {
+        self.serial
+    }
+
     fn is_ready(&self) -> bool {
         let looks = self.unready.load(Ordering::SeqCst);
         self.unready.store(looks.saturating_sub(1), Ordering::SeqCst);
@@ -81,9 +85,12 @@ impl Work for Copy {
 fn work(board: &Board<Copy>, hand: usize, fails: bool) {
     let mut flights: Vec<(Arc<Copy>, usize)> = Vec::new();
     loop {
-        match board.take(hand, flights.is_empty()) {
+        let bound = flights.iter().map(|(copy, _)| &**copy).find(|copy| copy.serial);
+        match board.take(hand, flights.is_empty(), bound) {
             Take::Piece(copy, piece) => {
-                if flights.len() == 2 {
+                let holds_up =
+                    |(other, _): &(Arc<Copy>, usize)| copy.serial && !Arc::ptr_eq(other, &copy);
+                while flights.len() == 2 || flights.iter().any(holds_up) {
                     land(&mut flights);
                 }
                 begin(&mut flights, copy, piece, fails);
@@ -164,7 +171,7 @@ fn call(copy: &Copy, kind: usize, fails: bool) {
 }
 
 fn scenario(fails: bool) {
-    let board = Arc::new(Board::new());
+    let board = Arc::new(Board::new(2));
     let crew: Vec<_> = (0..2)
         .map(|hand| {
             let board = Arc::clone(&board);

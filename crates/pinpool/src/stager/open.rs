@@ -117,15 +117,22 @@ impl Stager {
     }
 
     /// Ends the crew and waits for it: copies that it was given are done first, and its slots are back in the pool
-    /// afterwards.
+    /// afterwards. On a thread of the crew, where what an owned copy keeps is dropped, it waits for nothing.
     ///
     /// A copy whose stream stands still is waited for; [`StagedCopy::cancel`](crate::StagedCopy::cancel) ends it.
     pub fn close(mut self) {
+        // In a forked child the crew is not there, and a thread of it may have held the board's lock (I12).
         if !self.home.is_here() {
             return;
         }
         self.board.close();
-        for thread in std::mem::take(&mut self.crew) {
+        let crew = std::mem::take(&mut self.crew);
+        let own = std::thread::current().id();
+        // What an owned copy kept may close it on a thread of the crew, which cannot wait for itself.
+        if crew.iter().any(|thread| thread.thread().id() == own) {
+            return;
+        }
+        for thread in crew {
             let _ = thread.join();
         }
     }
@@ -149,8 +156,8 @@ impl StagerBuilder {
     }
 
     /// The largest copies that [`Stager::upload`] and [`Stager::download`] leave to the driver's own call, in bytes; 0 for none.
-    /// Default: what is no slower on H200 hosts, 4 MiB to the device and 1 MiB from it. Of a scope and of owned copies only uploads of 64 KiB or less of
-    /// pageable memory are, because more could make them wait; files, readers and writers never.
+    /// Default: what is no slower on H200 hosts, 4 MiB to the device and 1 MiB from it. Copies of a scope, owned ones, files, readers and
+    /// writers always go through the crew, so that their caller goes on.
     pub fn straight_bytes(self, bytes: usize) -> Self {
         Self { straight: Straight { up: bytes, down: bytes }, ..self }
     }
@@ -175,7 +182,7 @@ impl StagerBuilder {
             return Err(Error::StagerWithoutDevice { reason: pool.startup().reason.clone() });
         }
         let processors = processors_near(&pool, class);
-        let board = Arc::new(Board::new());
+        let board = Arc::new(Board::new(threads));
         let mut crew = Vec::new();
         for number in 0..threads {
             let own = buffers.split_off(buffers.len() - STAGE_SLOTS_EACH);

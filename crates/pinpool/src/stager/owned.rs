@@ -81,15 +81,10 @@ impl Stager {
                 return Ok(StagedCopy::over(0));
             }
             let (address, _recorded) = target.device_ptr_mut(stream);
-            if self.goes_at_once(source) {
-                // SAFETY: checked above: the target is long enough and of the stream's context, and gives
-                // its memory back behind what the stream has queued.
-                return unsafe { self.straight_up(source, stream, address, None) };
-            }
             let host = Host::from_bytes(source.as_ptr().cast());
             // SAFETY: I18, both are kept until the copy is over, and nobody reaches them before.
             let job = unsafe { self.put(host, bytes, address, stream, Some(kept)) };
-            job.map(StagedCopy::of_crew)
+            job.map(|job| StagedCopy::of_crew(&job))
         })
     }
 
@@ -123,7 +118,7 @@ impl Stager {
             let host = Host::to_bytes(target.as_mut_ptr().cast());
             // SAFETY: as for uploads.
             let job = unsafe { self.put(host, bytes, address, stream, Some(kept)) };
-            job.map(StagedCopy::of_crew)
+            job.map(|job| StagedCopy::of_crew(&job))
         })
     }
 }

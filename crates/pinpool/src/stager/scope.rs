@@ -88,11 +88,6 @@ impl<'scope> StageScope<'scope, '_> {
             check_context(target.stream(), stream)
         })?;
         let (address, _recorded) = target.device_ptr_mut(stream);
-        if self.stager.goes_at_once(source) {
-            // SAFETY: checked above: the target is long enough and of the stream's context, and gives its
-            // memory back behind what the stream has queued.
-            return unsafe { self.stager.straight_up(source, stream, address, None) };
-        }
         self.put(Host::from_bytes(source.as_ptr().cast()), bytes, address, stream)
     }
 
@@ -150,9 +145,11 @@ impl<'scope> StageScope<'scope, '_> {
         // SAFETY: I18, the scope waits for the copy, and what it borrows is borrowed for longer.
         let job = unsafe { self.stager.put(host, bytes, address, stream, None) }?;
         let mut open = self.open.lock();
+        // First: whatever comes next, the scope waits for it.
+        let copy = StagedCopy::of_crew(&job);
+        open.push(job);
         open.retain(|job| !job.tally.is_over());
-        open.push(Arc::clone(&job));
-        Ok(StagedCopy::of_crew(job))
+        Ok(copy)
     }
 }
 

@@ -7,15 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytemuck::Pod;
-use cudarc::driver::CudaStream;
 
 use super::error::{StageCause, StageError};
 use super::job::Job;
-use crate::attached::{AnyFence, Attached};
-use crate::cuda::straight;
+use super::tally::Tally;
 use crate::error::Error;
 use crate::fence::{Fence, FenceError, FenceStatus};
-use crate::pool::Pool;
 
 /// A copy of a [`Stager`](crate::Stager), under way or over. Dropping it changes nothing: the copy goes on. Wait for it to know that
 /// it succeeded.
@@ -26,9 +23,7 @@ pub struct StagedCopy {
 /// Who knows how far a copy is.
 enum Course {
     /// The crew.
-    Crew(Arc<Job>),
-    /// The stream: the driver has read the source and copies on.
-    Stream(Arc<CudaStream>, u64, Pool),
+    Crew(Arc<Tally>),
     /// It was over at once.
     Over(u64),
 }
@@ -48,12 +43,8 @@ pub struct StageProgress {
 pub struct StageFence(Arc<Course>);
 
 impl StagedCopy {
-    pub(super) fn of_crew(job: Arc<Job>) -> Self {
-        Self { course: Course::Crew(job) }
-    }
-
-    pub(super) fn of_stream(stream: &Arc<CudaStream>, bytes: u64, pool: &Pool) -> Self {
-        Self { course: Course::Stream(Arc::clone(stream), bytes, pool.clone()) }
+    pub(super) fn of_crew(job: &Job) -> Self {
+        Self { course: Course::Crew(Arc::clone(&job.tally)) }
     }
 
     pub(super) fn over(bytes: u64) -> Self {
@@ -67,10 +58,7 @@ impl StagedCopy {
     /// Why they have not. Nothing of the copy runs any more then.
     pub fn wait(self) -> Result<(), StageError> {
         match &self.course {
-            Course::Crew(job) => job.tally.wait_over(),
-            Course::Stream(stream, bytes, _) => {
-                straight::synchronize(stream).map_err(|error| refused(error, *bytes))
-            }
+            Course::Crew(tally) => tally.wait_over(),
             Course::Over(_) => Ok(()),
         }
     }
@@ -83,10 +71,7 @@ impl StagedCopy {
     /// How far it is.
     pub fn progress(&self) -> StageProgress {
         let (done, total) = match &self.course {
-            Course::Crew(job) => job.tally.progress(),
-            Course::Stream(stream, bytes, _) => {
-                (if straight::is_idle(stream).unwrap_or(false) { *bytes } else { 0 }, *bytes)
-            }
+            Course::Crew(tally) => tally.progress(),
             Course::Over(bytes) => (*bytes, *bytes),
         };
         StageProgress { done, total }
@@ -97,8 +82,8 @@ impl StagedCopy {
     ///
     /// A reader or writer of the caller's that waits for something is waited for.
     pub fn cancel(&self) {
-        if let Course::Crew(job) = &self.course {
-            job.tally.cancel();
+        if let Course::Crew(tally) = &self.course {
+            tally.cancel();
         }
     }
 
@@ -111,10 +96,7 @@ impl StagedCopy {
 impl Course {
     fn again(&self) -> Self {
         match self {
-            Self::Crew(job) => Self::Crew(Arc::clone(job)),
-            Self::Stream(stream, bytes, pool) => {
-                Self::Stream(Arc::clone(stream), *bytes, pool.clone())
-            }
+            Self::Crew(tally) => Self::Crew(Arc::clone(tally)),
             Self::Over(bytes) => Self::Over(*bytes),
         }
     }
@@ -122,11 +104,7 @@ impl Course {
     /// How it ended, if it is over.
     fn look(&self) -> Option<Result<(), String>> {
         match self {
-            Self::Crew(job) => job.tally.look(),
-            Self::Stream(stream, ..) => match straight::is_idle(stream) {
-                Ok(idle) => idle.then_some(Ok(())),
-                Err(error) => Some(Err(error.to_string())),
-            },
+            Self::Crew(tally) => tally.look(),
             Self::Over(_) => Some(Ok(())),
         }
     }
@@ -144,50 +122,27 @@ impl Fence for StageFence {
 
 /// The future of a staged copy, from [`IntoFuture`]. Dropping it changes nothing: the copy goes on.
 #[derive(Debug)]
-pub struct Staging {
-    copy: StagedCopy,
-    /// What the keeper asks for a task, of a copy that is the stream's.
-    asked: Option<AnyFence>,
-}
+pub struct Staging(StagedCopy);
 
 impl IntoFuture for StagedCopy {
     type Output = Result<(), StageError>;
     type IntoFuture = Staging;
 
     fn into_future(self) -> Staging {
-        Staging { copy: self, asked: None }
+        Staging(self)
     }
 }
 
 impl Future for Staging {
     type Output = Result<(), StageError>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { copy, asked } = &mut *self;
-        match &copy.course {
-            Course::Crew(job) => match job.tally.poll_over(Some(context.waker())) {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &self.0.course {
+            Course::Over(_) => Poll::Ready(Ok(())),
+            Course::Crew(tally) => match tally.poll_over(Some(context.waker())) {
                 Some(ended) => Poll::Ready(ended),
                 None => Poll::Pending,
             },
-            Course::Over(_) => Poll::Ready(Ok(())),
-            Course::Stream(stream, bytes, pool) => match straight::is_idle(stream) {
-                Ok(true) => Poll::Ready(Ok(())),
-                Err(error) => Poll::Ready(Err(refused(error, *bytes))),
-                Ok(false) => {
-                    let fence = asked.get_or_insert_with(|| Attached::user(copy.fence()).fence);
-                    pool.wake_after(fence.clone(), context.waker());
-                    Poll::Pending
-                }
-            },
-        }
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        // The keeper must not go on asking for a task that gave up.
-        if let (Some(fence), Course::Stream(_, _, pool)) = (&self.asked, &self.copy.course) {
-            pool.forget_wake(fence);
         }
     }
 }

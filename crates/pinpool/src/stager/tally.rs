@@ -95,15 +95,19 @@ impl Tally {
         self.end(cause, false);
     }
 
-    fn end(&self, cause: Option<StageCause>, arrived: bool) {
+    fn end(&self, mut cause: Option<StageCause>, arrived: bool) {
         let mut state = self.state.lock();
         state.out = state.out.saturating_sub(1);
         if !arrived {
             state.stopped = true;
             // The first failure is the one to tell.
-            state.cause = state.cause.take().or(cause);
+            if state.cause.is_none() {
+                state.cause = cause.take();
+            }
         }
         self.tell_if_over(state);
+        // What a reader or writer put into the other is foreign code (I17).
+        let _ = caught(|| drop(cause));
     }
 
     /// Takes no further piece. Those that are out come to their end; if they were the last, the copy
