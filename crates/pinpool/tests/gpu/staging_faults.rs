@@ -63,7 +63,7 @@ fn a_source_that_ends_early() {
         let error = self::error(copy, pinpool::StagedCopy::wait);
         assert!(matches!(error.cause, StageCause::Truncated), "{error}");
         let text = error.to_string();
-        assert!(text.contains("truncated") && text.contains("655360 bytes"), "{text}");
+        assert!(text.contains("truncates it") && text.contains("655360 bytes"), "{text}");
     }
     assert_usable(&stager, &stream);
     end(&pool, stager);
