@@ -86,7 +86,8 @@ impl Stager {
     /// Fills all of `target` from a reader. Returns when it has been read; `stream` comes behind the copy.
     ///
     /// One thread of the crew reads, while the device copies what it has read before. Other copies go on meanwhile on
-    /// the other threads, also while the reader waits for something.
+    /// the other threads, also while the reader waits for something. Readers and writers that wait for each other
+    /// need a thread each: no more of them at once than the crew has threads.
     ///
     /// # Errors
     ///

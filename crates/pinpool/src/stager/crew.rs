@@ -135,7 +135,13 @@ impl Hand {
         // Once the process exits all of them are given up, and nobody asks the pool for others.
         still_runs().map_err(StageCause::Failed)?;
         let fresh = self.pool.try_lease(self.buffer_bytes);
-        fresh.map_err(|error| StageCause::Failed(Error::Lease(error)))
+        let fresh = fresh.map_err(|error| StageCause::Failed(Error::Lease(error)))?;
+        // What the class may lend instead of a slot goes back: the next copy may find one.
+        if !fresh.is_pinned() {
+            let backend = fresh.backend();
+            return Err(StageCause::Failed(Error::NotDeviceAccessible { backend }));
+        }
+        Ok(fresh)
     }
 
     /// The lane for a job's context.
