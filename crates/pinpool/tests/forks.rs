@@ -93,8 +93,11 @@ fn closes(closing: &Pool, births: &Mutex<()>, stop: &AtomicBool) {
         pool.try_lease(256).unwrap().retire_after(fence.clone());
         std::thread::scope(|scope| {
             let both = [pool.try_lease(256).unwrap()];
-            scope.spawn(|| pool.lease_timeout(256, Duration::from_micros(200)).map(drop));
+            let waits =
+                scope.spawn(|| pool.lease_timeout(256, Duration::from_micros(200)).map(drop));
             drop(both);
+            // The scope itself waits for what a thread does, not until it is gone.
+            let _ = waits.join().unwrap();
         });
         fence.complete();
         assert!(pool.close(HANG).is_complete());
