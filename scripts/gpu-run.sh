@@ -209,35 +209,31 @@ leases() {
     steps_verdict
 }
 
-startups() {
+# beside_pytorch SCENARIO WHAT MIB SECONDS SECONDS SECONDS: a scenario whose other side PyTorch is, with so much memory
+# touched before; what PyTorch, the scenario and its Criterion bench may take.
+beside_pytorch() {
     rm -f "$benches"
     step 'machine' machine
-    # More than the largest pool that is opened.
-    step 'touch memory' touch_memory 36864
+    step 'touch memory' touch_memory "$3"
     if command -v nvidia-smi >/dev/null; then
-        step 'PyTorch, for comparison' pytorch startup 40
+        step 'PyTorch, for comparison' pytorch "$1" "$4"
     else
         printf '\nNOT RUN: PyTorch: no GPU here\n'
     fi
-    step 'opening pools' compared startup 100
-    step 'bench: startup' criterion startup 20
+    step "$2" compared "$1" "$5"
+    step "bench: $1" criterion "$1" "$6"
     steps_verdict
 }
 
+startups() {
+    # More than the largest pool that is opened.
+    beside_pytorch startup 'opening pools' 36864 40 100 20
+}
+
 staged_copies() {
-    rm -f "$benches"
-    step 'machine' machine
-    # More than the largest copy, its lease and the file.
-    step 'touch memory' touch_memory 16384
-    if command -v nvidia-smi >/dev/null; then
-        step 'PyTorch, for comparison' pytorch staged 50
-    else
-        printf '\nNOT RUN: PyTorch: no GPU here\n'
-    fi
-    # Its parts keep to their own bounds, so that a slow host loses rounds and not the result.
-    step 'staged copies' compared staged 180
-    step 'bench: staged' criterion staged 25
-    steps_verdict
+    # More than the largest copy, its lease and the file. Its parts keep to their own bounds, so that a slow host
+    # loses rounds and not the result.
+    beside_pytorch staged 'staged copies' 16384 50 180 25
 }
 
 large_examples() {

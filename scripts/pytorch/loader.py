@@ -19,6 +19,25 @@ def fail(text):
     sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {text}\nNO FIGURES OF PYTORCH")
 
 
+def named_file():
+    """The file that the command line names."""
+    if len(sys.argv) != 2:
+        fail(f"usage: {pathlib.Path(sys.argv[0]).name} FILE")
+    return pathlib.Path(sys.argv[1])
+
+
+def on_cuda():
+    """PyTorch, with its CUDA device ready."""
+    try:
+        import torch
+    except ImportError as error:
+        fail(f"PyTorch cannot be imported: {error}")
+    if not torch.cuda.is_available():
+        fail(f"PyTorch {torch.__version__} finds no CUDA device")
+    torch.cuda.init()
+    return torch
+
+
 def flags(torch, cpp_extension):
     """The compiler's options for code that uses PyTorch and the CUDA runtime."""
     try:
@@ -54,16 +73,7 @@ def build(torch, source, folder):
 
 def measure(source, function):
     """Calls `function` of `source` with the file that the command line names, and prints the file."""
-    if len(sys.argv) != 2:
-        fail(f"usage: {pathlib.Path(sys.argv[0]).name} FILE")
-    target = pathlib.Path(sys.argv[1])
-    try:
-        import torch
-    except ImportError as error:
-        fail(f"PyTorch cannot be imported: {error}")
-    if not torch.cuda.is_available():
-        fail(f"PyTorch {torch.__version__} finds no CUDA device")
-    torch.cuda.init()
+    target, torch = named_file(), on_cuda()
     with tempfile.TemporaryDirectory() as folder:
         try:
             library = ctypes.CDLL(str(build(torch, FOLDER / source, folder)))

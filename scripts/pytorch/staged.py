@@ -8,11 +8,9 @@ again: otherwise PyTorch would use it a second time, and pinning is what a progr
 """
 
 import json
-import pathlib
-import sys
 import time
 
-from loader import fail
+from loader import fail, named_file, on_cuda
 from startup import available_bytes, forget
 
 SIZE = 1 << 30
@@ -57,18 +55,9 @@ def first(torch, copy, source):
 
 
 def main():
-    if len(sys.argv) != 2:
-        fail(f"usage: {pathlib.Path(sys.argv[0]).name} FILE")
-    target = pathlib.Path(sys.argv[1])
-    try:
-        import torch
-    except ImportError as error:
-        fail(f"PyTorch cannot be imported: {error}")
-    if not torch.cuda.is_available():
-        fail(f"PyTorch {torch.__version__} finds no CUDA device")
+    target, torch = named_file(), on_cuda()
     if 3 * SIZE > available_bytes():
         fail(f"less memory than three times {SIZE} bytes is available")
-    torch.cuda.init()
     source = torch.ones(SIZE, dtype=torch.uint8)
     times_to, pins_anew = measured(torch, to, source)
     if pins_anew:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from loader import fail
+from loader import fail, named_file, on_cuda
 
 SIZES = [1 << 30, 8 << 30]
 # Both names of the variable are set: PyTorch renamed it, and reads the old one where the new one is not set.
@@ -79,13 +79,7 @@ def measured(torch, make):
 
 
 def measure_mode(mode):
-    try:
-        import torch
-    except ImportError as error:
-        fail(f"PyTorch cannot be imported: {error}")
-    if not torch.cuda.is_available():
-        fail(f"PyTorch {torch.__version__} finds no CUDA device")
-    torch.cuda.init()
+    torch = on_cuda()
     torch.zeros(1, device="cuda")
     torch.cuda.synchronize()
     # The first one starts the allocator's threads.
@@ -135,9 +129,7 @@ def child(mode):
 
 
 def main():
-    if len(sys.argv) != 2:
-        fail(f"usage: {pathlib.Path(sys.argv[0]).name} FILE")
-    target = pathlib.Path(sys.argv[1])
+    target = named_file()
     figures = {}
     for mode in MODES:
         of_mode = child(mode)

@@ -91,9 +91,8 @@ fn enter(stream: &CudaStream) -> Result<Bound, Error> {
     Ok(current)
 }
 
-/// Waits for all that is queued on a stream.
+/// Waits for all that is queued on a stream, whose context is current.
 fn synchronize(stream: &CudaStream) -> Result<(), Error> {
-    let _current = Bound::to(stream.context()).map_err(|error| failed("cuCtxSetCurrent", error))?;
     // SAFETY: the caller holds the stream.
     unsafe { result::stream::synchronize(stream.cu_stream()) }
         .map_err(|error| failed("cuStreamSynchronize", error))

@@ -16,7 +16,6 @@ use crate::cuda::DeviceMemory;
 use crate::cuda::lane::{Mark, order_behind};
 use crate::cuda::straight;
 use crate::cuda::transfer::{check_context, check_len};
-use crate::error::Error;
 
 impl Stager {
     /// Copies all elements to the start of `target`. Returns when `source` has been read, which can then be written or
@@ -37,14 +36,10 @@ impl Stager {
         stream: &Arc<CudaStream>,
         target: &mut D,
     ) -> Result<StagedCopy, StageError> {
-        let bytes = size_of_val(source);
-        self.check(bytes, || {
-            check_len(source.len(), target.len())?;
-            check_context(target.stream(), stream)
-        })?;
-        if bytes == 0 {
+        let lens = (source.len(), target.len());
+        let Some(bytes) = self.check::<T>(lens, target.stream(), stream)? else {
             return Ok(StagedCopy::over(0));
-        }
+        };
         let straight = bytes <= self.straight.up || straight::is_pinned(source, stream.context());
         let (address, recorded) = target.device_ptr_mut(stream);
         if straight {
@@ -108,11 +103,10 @@ impl Stager {
         stream: &Arc<CudaStream>,
         target: &mut D,
     ) -> Result<StagedCopy, StageError> {
-        let bytes = bytes_of::<T>(target.len());
-        self.check(bytes, || check_context(target.stream(), stream))?;
-        if bytes == 0 {
+        let lens = (target.len(), target.len());
+        let Some(bytes) = self.check::<T>(lens, target.stream(), stream)? else {
             return Ok(StagedCopy::over(0));
-        }
+        };
         let (address, recorded) = target.device_ptr_mut(stream);
         // SAFETY: as in `upload`.
         let job = unsafe { self.put(host, bytes, address, stream, None) }?;
@@ -132,15 +126,9 @@ impl Stager {
         stream: &Arc<CudaStream>,
         target: &mut [T],
     ) -> Result<(), StageError> {
-        let (count, bytes) = (source.len(), bytes_of::<T>(source.len()));
-        self.check(bytes, || {
-            check_len(count, target.len())?;
-            check_context(source.stream(), stream)
-        })?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let target = &mut target[..count];
+        let lens = (source.len(), target.len());
+        let Some(bytes) = self.check::<T>(lens, source.stream(), stream)? else { return Ok(()) };
+        let target = &mut target[..source.len()];
         let (address, recorded) = source.device_ptr(stream);
         if bytes <= self.straight.down || straight::is_pinned(target, stream.context()) {
             // SAFETY: checked above, as for uploads; it waits.
@@ -168,11 +156,8 @@ impl Stager {
         stream: &Arc<CudaStream>,
         mut writer: impl Write + Send,
     ) -> Result<(), StageError> {
-        let bytes = bytes_of::<T>(source.len());
-        self.check(bytes, || check_context(source.stream(), stream))?;
-        if bytes == 0 {
-            return Ok(());
-        }
+        let lens = (source.len(), source.len());
+        let Some(bytes) = self.check::<T>(lens, source.stream(), stream)? else { return Ok(()) };
         let (address, recorded) = source.device_ptr(stream);
         let host = Host::to_writer(&mut writer);
         // SAFETY: I18, this waits until the copy is over.
@@ -182,20 +167,28 @@ impl Stager {
         ended
     }
 
-    /// Whether a copy of so many bytes can be begun.
-    pub(super) fn check(
+    /// The bytes of a copy of so many elements into room for so many, from or to device memory that is of this
+    /// stream; `None` if there are none.
+    ///
+    /// # Errors
+    ///
+    /// Why the copy cannot be begun.
+    pub(super) fn check<T: Pod>(
         &self,
-        bytes: usize,
-        more: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(), StageError> {
+        (count, room): (usize, usize),
+        memory: &CudaStream,
+        stream: &CudaStream,
+    ) -> Result<Option<usize>, StageError> {
+        let bytes = bytes_of::<T>(count);
         let cause = if self.home.is_here() {
-            more().err().map(StageCause::Failed)
+            let fits = check_len(count, room).and_then(|()| check_context(memory, stream));
+            fits.err().map(StageCause::Failed)
         } else {
             Some(StageCause::Forked)
         };
         match cause {
             Some(cause) => Err(StageError { done: 0, total: bytes as u64, cause }),
-            None => Ok(()),
+            None => Ok((bytes > 0).then_some(bytes)),
         }
     }
 

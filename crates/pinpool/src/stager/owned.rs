@@ -13,9 +13,8 @@ use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
 use super::error::{StageCause, StageError};
 use super::job::{Host, Kept};
 use super::open::Stager;
-use super::staged::{StageFence, StageProgress, StagedCopy, bytes_of};
+use super::staged::{StageFence, StageProgress, StagedCopy};
 use crate::cuda::DeviceMemory;
-use crate::cuda::transfer::{check_context, check_len};
 use crate::sync::Mutex;
 
 /// A staged copy that owns its source and its target.
@@ -72,14 +71,10 @@ impl Stager {
     {
         put_owned((source, target), |(source, target), kept| {
             let source = source.as_ref();
-            let bytes = size_of_val(source);
-            self.check(bytes, || {
-                check_len(source.len(), target.len())?;
-                check_context(target.stream(), stream)
-            })?;
-            if bytes == 0 {
+            let lens = (source.len(), target.len());
+            let Some(bytes) = self.check::<T>(lens, target.stream(), stream)? else {
                 return Ok(StagedCopy::over(0));
-            }
+            };
             let (address, _recorded) = target.device_ptr_mut(stream);
             let host = Host::from_bytes(source.as_ptr().cast());
             // SAFETY: I18, both are kept until the copy is over, and nobody reaches them before.
@@ -106,14 +101,10 @@ impl Stager {
     {
         put_owned((source, target), |(source, target), kept| {
             let target = target.as_mut();
-            let bytes = bytes_of::<T>(source.len());
-            self.check(bytes, || {
-                check_len(source.len(), target.len())?;
-                check_context(source.stream(), stream)
-            })?;
-            if bytes == 0 {
+            let lens = (source.len(), target.len());
+            let Some(bytes) = self.check::<T>(lens, source.stream(), stream)? else {
                 return Ok(StagedCopy::over(0));
-            }
+            };
             let (address, _recorded) = source.device_ptr(stream);
             let host = Host::to_bytes(target.as_mut_ptr().cast());
             // SAFETY: as for uploads.

@@ -12,9 +12,8 @@ use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
 use super::error::StageError;
 use super::job::{Host, Job};
 use super::open::Stager;
-use super::staged::{StagedCopy, bytes_of};
+use super::staged::StagedCopy;
 use crate::cuda::DeviceMemory;
-use crate::cuda::transfer::{check_context, check_len};
 use crate::sync::Mutex;
 
 /// Where copies of borrowed memory can be begun: from [`Stager::scope`].
@@ -82,11 +81,8 @@ impl<'scope> StageScope<'scope, '_> {
         stream: &Arc<CudaStream>,
         target: &'scope mut D,
     ) -> Result<StagedCopy, StageError> {
-        let bytes = size_of_val(source);
-        self.stager.check(bytes, || {
-            check_len(source.len(), target.len())?;
-            check_context(target.stream(), stream)
-        })?;
+        let lens = (source.len(), target.len());
+        let bytes = self.stager.check::<T>(lens, target.stream(), stream)?;
         let (address, _recorded) = target.device_ptr_mut(stream);
         self.put(Host::from_bytes(source.as_ptr().cast()), bytes, address, stream)
     }
@@ -104,8 +100,8 @@ impl<'scope> StageScope<'scope, '_> {
         stream: &Arc<CudaStream>,
         target: &'scope mut D,
     ) -> Result<StagedCopy, StageError> {
-        let bytes = bytes_of::<T>(target.len());
-        self.stager.check(bytes, || check_context(target.stream(), stream))?;
+        let lens = (target.len(), target.len());
+        let bytes = self.stager.check::<T>(lens, target.stream(), stream)?;
         let (address, _recorded) = target.device_ptr_mut(stream);
         self.put(Host::from_file(file.as_fd(), offset), bytes, address, stream)
     }
@@ -122,11 +118,8 @@ impl<'scope> StageScope<'scope, '_> {
         stream: &Arc<CudaStream>,
         target: &'scope mut [T],
     ) -> Result<StagedCopy, StageError> {
-        let bytes = bytes_of::<T>(source.len());
-        self.stager.check(bytes, || {
-            check_len(source.len(), target.len())?;
-            check_context(source.stream(), stream)
-        })?;
+        let lens = (source.len(), target.len());
+        let bytes = self.stager.check::<T>(lens, source.stream(), stream)?;
         let (address, _recorded) = source.device_ptr(stream);
         self.put(Host::to_bytes(target.as_mut_ptr().cast()), bytes, address, stream)
     }
@@ -135,13 +128,11 @@ impl<'scope> StageScope<'scope, '_> {
     fn put(
         &self,
         host: Host,
-        bytes: usize,
+        bytes: Option<usize>,
         address: u64,
         stream: &CudaStream,
     ) -> Result<StagedCopy, StageError> {
-        if bytes == 0 {
-            return Ok(StagedCopy::over(0));
-        }
+        let Some(bytes) = bytes else { return Ok(StagedCopy::over(0)) };
         // SAFETY: I18, the scope waits for the copy, and what it borrows is borrowed for longer.
         let job = unsafe { self.stager.put(host, bytes, address, stream, None) }?;
         let mut open = self.open.lock();
