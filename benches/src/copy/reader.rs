@@ -1,18 +1,18 @@
 //! A kernel that reads memory where it is: the other way to the device than a copy.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 
 use pinpool::cudarc::driver::{result, sys};
 
 use crate::BenchError;
 use crate::cuda_rig::{CudaRig, DeviceMemory};
+use crate::kernels::Kernel;
 
 /// The kernel, and where it puts its sum.
 #[derive(Debug)]
 pub(super) struct Reader {
     rig: CudaRig,
-    module: sys::CUmodule,
-    function: sys::CUfunction,
+    kernel: Kernel,
     sum: DeviceMemory,
 }
 
@@ -22,21 +22,10 @@ impl Reader {
     /// # Errors
     /// The driver's reason: the software driver, for one, has no kernels.
     pub(super) fn load(rig: &CudaRig) -> Result<Self, BenchError> {
-        let failed = |cause| BenchError::failed("loading a kernel", cause);
-        let text = CString::new(TEXT).map_err(|cause| BenchError::failed("a kernel", cause))?;
         let sum = rig.device_memory(SUM_BYTES)?;
-        // SAFETY: the text ends with a zero and lives until the call is over; a context is current.
-        let module = unsafe { result::module::load_data(text.as_ptr().cast()) }.map_err(failed)?;
-        // SAFETY: the module was loaded just now.
-        let function = unsafe { result::module::get_function(module, NAME.into()) };
-        match function {
-            Ok(function) => Ok(Self { rig: rig.clone(), module, function, sum }),
-            Err(cause) => {
-                // SAFETY: loaded above, and nothing of it is in use.
-                let _ = unsafe { result::module::unload(module) };
-                Err(failed(cause))
-            }
-        }
+        let kernel = Kernel::load(&rig.context, TEXT, NAME);
+        let kernel = kernel.map_err(|cause| BenchError::failed("loading a kernel", cause))?;
+        Ok(Self { rig: rig.clone(), kernel, sum })
     }
 
     /// Lets the device read `bytes`, a multiple of 16, from `start` on, and waits.
@@ -57,22 +46,14 @@ impl Reader {
         let blocks = u32::try_from(blocks).unwrap_or(1);
         let mut parameters: [*mut c_void; 3] =
             [(&raw mut start).cast(), (&raw mut groups).cast(), (&raw mut sum).cast()];
-        let stream = self.rig.stream.cu_stream();
-        // SAFETY: the parameters are those of the kernel's declaration and live until the call is
-        // over; the memory is the caller's promise, and the sum's block is ours.
-        let launched = unsafe {
-            result::launch_kernel(
-                self.function,
-                (blocks, 1, 1),
-                (THREADS, 1, 1),
-                0,
-                stream,
-                &mut parameters,
-            )
-        };
-        // SAFETY: the stream lives, because the rig holds it.
-        let waited = unsafe { result::stream::synchronize(stream) };
-        launched.and(waited).map_err(|cause| BenchError::failed("running a kernel", cause))
+        let stream = &self.rig.stream;
+        // SAFETY: the parameters are those of the kernel's declaration; the memory is the caller's
+        // promise until the stream has run it, below, and the sum's block is ours.
+        let launched = unsafe { self.kernel.launch(stream, [blocks, THREADS], &mut parameters) };
+        // SAFETY: the stream lives, because the rig holds it. The raw call waits whatever cudarc has parked.
+        let waited = unsafe { result::stream::synchronize(stream.cu_stream()) };
+        let failed = |cause| BenchError::failed("running a kernel", cause);
+        launched.and(waited.map_err(failed))
     }
 
     /// What all reads since the last call added up to.
@@ -87,15 +68,6 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
-    fn drop(&mut self) {
-        if self.rig.bind().is_ok() {
-            // SAFETY: loaded by `load`, and every run of the kernel was waited for.
-            let _ = unsafe { result::module::unload(self.module) };
-        }
-    }
-}
-
 /// What the kernel adds up: the 32-bit words of the bytes.
 pub(super) fn sum_of(bytes: &[u8]) -> u64 {
     let word = |word: &[u8; 4]| u64::from(u32::from_ne_bytes(*word));
@@ -104,8 +76,8 @@ pub(super) fn sum_of(bytes: &[u8]) -> u64 {
 
 /// The kernel reads so many bytes at a time.
 pub(super) const GROUP_BYTES: usize = 16;
-const TEXT: &str = include_str!("../kernels/read.ptx");
-const NAME: &std::ffi::CStr = c"sum_words";
+const TEXT: &str = concat!(include_str!("../kernels/read.ptx"), "\0");
+const NAME: &str = "sum_words";
 const SUM_BYTES: usize = 8;
 const THREADS: u32 = 256;
 const BLOCKS_MAX: u64 = 1024;
@@ -123,6 +95,6 @@ mod tests {
     #[test]
     fn the_kernel_is_a_text_that_holds_its_name() {
         assert!(TEXT.is_ascii() && TEXT.contains(".visible .entry sum_words("));
-        assert_eq!(NAME.to_str(), Ok("sum_words"));
+        assert_eq!(NAME, "sum_words");
     }
 }

@@ -85,7 +85,7 @@ impl Kernels {
 
 /// One kernel, and the module that it is alone in.
 #[derive(Debug)]
-struct Kernel {
+pub(crate) struct Kernel {
     name: CString,
     function: sys::CUfunction,
     module: sys::CUmodule,
@@ -93,7 +93,12 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn load(context: &Arc<CudaContext>, text: &str, name: &str) -> Result<Self, DriverError> {
+    /// Has the driver compile `text`, which ends with a zero, for the context's device.
+    pub(crate) fn load(
+        context: &Arc<CudaContext>,
+        text: &str,
+        name: &str,
+    ) -> Result<Self, DriverError> {
         context.bind_to_thread()?;
         let name = CString::new(name).unwrap_or_default();
         // SAFETY: the text ends with the only zero in it (a test looks), and is read in this call only.
@@ -115,7 +120,7 @@ impl Kernel {
     /// # Safety
     /// Each of `parameters` points to a value of the type that the kernel has in that place, and what
     /// the kernel touches must be there until the stream has run it.
-    unsafe fn launch(
+    pub(crate) unsafe fn launch(
         &self,
         stream: &CudaStream,
         [blocks, threads]: [u32; 2],
