@@ -3,31 +3,36 @@
 # into its folder as `run`. Needs bash and coreutils, no Rust, no network; and for the comparison
 # with PyTorch's allocator PyTorch, a C++ compiler and the CUDA headers.
 #
-#   OUT=folder ./run [cuda|host|processors|lease|startup|staged|examples]
-#                                             (default: ./out, cuda; host only tries the script)
+#   OUT=folder ./run [tests|host|proof|in-flight|lease|startup|staged|examples] [OPTION...]
+#                                             (default: ./out, tests)
 #
-# Leaves seven files in $OUT: frames-1080p-rgb.json, frames-4k-rgb.json, copy.json, in-flight.json,
-# gpu-tests.txt, benches.txt (the Criterion bench of frames, then the examples), log.txt. With
-# `processors`, for which the GPU is of no use, two: waiting.json, log.txt. With `lease`, for which it is
-# of use to PyTorch and RMM only, three: lease.json, benches-lease.txt (the other Criterion benches, and
-# RMM's figures where it is installed), log.txt; less than five minutes. With `startup` three: startup.json,
-# benches-startup.txt (its Criterion bench), log.txt; less than 200 s, and better with 80 GiB of memory
-# available. With `staged`, which needs the GPU, three: staged.json, benches-staged.txt (its Criterion
-# bench), log.txt; about 120 s, better with 16 GiB of memory available and TMPDIR on a disk. With `examples`,
-# which needs it too, two: benches-examples.txt (a vector of 1 GiB, and a model of about 2 GiB in TMPDIR,
-# through a stager), log.txt. Every step is bounded; all steps of one run together take less than ten
-# minutes. A failing step does not stop the others, but the status is then 1.
+# Leaves in $OUT, always with log.txt:
+#   tests      gpu-tests.txt; benches.txt: the Criterion benches of frames and of overlap, the examples
+#   host       the same without a GPU, where most tests say that they do not run; only tries the script
+#   proof      all.tar.gz: every scenario of `pinpool bench all` as JSON, and its page; OPTIONs go to it. Takes half
+#              of the memory, and better with 64 GiB of it; TMPDIR on a disk
+#   in-flight  in-flight.json, with PyTorch beside it
+#   lease      lease.json, with PyTorch beside it; benches-lease.txt: its Criterion benches, and RMM where it is installed
+#   startup    startup.json, with PyTorch beside it; benches-startup.txt; better with 80 GiB of memory available
+#   staged     staged.json, with PyTorch beside it; benches-staged.txt; better with 16 GiB, and TMPDIR on a disk
+#   examples   benches-examples.txt: a vector of 1 GiB, and a model of about 2 GiB in TMPDIR, through a stager
+# Every step is bounded; all steps of one run together take less than ten minutes. A failing step does not stop the
+# others, but the status is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/lib.sh
 source "$here/lib.sh"
 
-backend=${1:-cuda}
-case $backend in
-cuda | host | processors | lease | startup | staged | examples) ;;
-*) die "there are cuda, host, processors, lease, startup, staged and examples, not '$backend'" ;;
+mode=${1:-tests}
+case $mode in
+tests | host | proof | in-flight | lease | startup | staged | examples) ;;
+*) die "there are tests, host, proof, in-flight, lease, startup, staged and examples, not '$mode'" ;;
 esac
+options=("${@:2}")
+if ((${#options[@]} > 0)) && [[ $mode != proof ]]; then die "'$mode' takes no options"; fi
+backend=cuda
+if [[ $mode == host ]]; then backend=host; fi
 mkdir -p "${OUT:-out}"
 out=$(cd "${OUT:-out}" && pwd)
 scratch=$(mktemp -d)
@@ -83,7 +88,7 @@ touch_memory() {
 gpu_tests() {
     local report=$out/gpu-tests.txt
     # Each test has contexts of its own, and a device takes only so many.
-    within 240 "$here/gpu" --nocapture --test-threads "$(($(nproc) < 16 ? $(nproc) : 16))" 2>&1 | tee "$report"
+    within 400 "$here/gpu" --nocapture --test-threads "$(($(nproc) < 12 ? $(nproc) : 12))" 2>&1 | tee "$report"
     if [[ $backend == host ]]; then return; fi
     if grep -F 'not run: no CUDA device' "$report" >/dev/null ||
         ! grep -E '^test result: ok\. [1-9][0-9]* passed' "$report" >/dev/null; then
@@ -92,15 +97,10 @@ gpu_tests() {
     fi
 }
 
-frames() {
-    within 75 "$here/pinpool" bench frames --backend "$backend" --frame "$1" \
-        --json "$out/frames-$1.json"
-}
-
-copy() {
-    within 60 "$here/pinpool" bench copy --json "$out/copy.json"
-    # It says so and succeeds where there is no GPU.
-    [[ -s $out/copy.json ]]
+# The figures of all scenarios; they come back as one file.
+proof() {
+    within 580 "$here/pinpool" bench all "${options[@]}" --json "$scratch/all" --report "$scratch/page" &&
+        tar -C "$scratch" -czf "$out/all.tar.gz" all page
 }
 
 # pytorch NAME [SECONDS]: PyTorch's side of the next step, built here because its libraries are here.
@@ -181,17 +181,6 @@ loaded() {
     return "$status"
 }
 
-waiting() {
-    within 240 "$here/pinpool" bench waiting --json "$out/waiting.json"
-}
-
-on_processors() {
-    step 'machine' machine
-    step 'touch memory' touch_memory
-    step 'waiting in line' waiting
-    steps_verdict
-}
-
 leases() {
     rm -f "$benches"
     step 'machine' machine
@@ -245,20 +234,28 @@ large_examples() {
     steps_verdict
 }
 
-all_steps() {
+in_flight_leases() {
     step 'machine' machine
     step 'touch memory' touch_memory
-    step 'GPU tests' gpu_tests
-    step 'frames, 1080p RGB' frames 1080p-rgb
-    step 'frames, 4K RGB' frames 4k-rgb
-    # Without a GPU there is nothing to copy to.
-    if [[ $backend != host ]]; then
-        step 'copy bandwidth' copy
-        step 'PyTorch, for comparison' pytorch in_flight
-        step 'leases in flight' compared in-flight
-    fi
+    step 'PyTorch, for comparison' pytorch in_flight
+    step 'leases in flight' compared in-flight
+    steps_verdict
+}
+
+all_scenarios() {
+    step 'machine' machine
+    # Half of it, which is what the scenarios may pin.
+    step 'touch memory' touch_memory 131072
+    step 'every scenario' proof
+    steps_verdict
+}
+
+all_tests() {
     rm -f "$benches"
-    step 'bench: frame churn' criterion frame_churn 60
+    step 'machine' machine
+    step 'GPU tests' gpu_tests
+    step 'bench: frame churn' criterion frame_churn 45
+    step 'bench: overlap' criterion overlap 45
     step 'examples' examples
     steps_verdict
 }
@@ -266,13 +263,14 @@ all_steps() {
 # Not `"$run" || …`, which would switch errexit off inside it.
 set +e
 benches=$out/benches.txt
-case $backend in
-processors) run=on_processors ;;
+case $mode in
+proof) run=all_scenarios ;;
+in-flight) run=in_flight_leases ;;
 lease) run=leases benches=$out/benches-lease.txt ;;
 startup) run=startups benches=$out/benches-startup.txt ;;
 staged) run=staged_copies benches=$out/benches-staged.txt ;;
 examples) run=large_examples benches=$out/benches-examples.txt ;;
-*) run=all_steps ;;
+*) run=all_tests ;;
 esac
 "$run" 2>&1 | tee "$out/log.txt"
 exit "${PIPESTATUS[0]}"
