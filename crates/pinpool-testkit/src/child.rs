@@ -14,6 +14,7 @@
 //! }
 //! ```
 
+use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -55,9 +56,10 @@ pub fn finish(mut command: Command, limit: Duration) -> Output {
         stderr: stderr.join().unwrap_or_default(),
     };
     let Some(status) = status else {
+        let threads = threads(child.id());
         let _ = child.kill();
         let killed = child.wait().expect("a killed child ends");
-        panic!("the child still ran after {limit:?}: {}", describe(&output(killed)));
+        panic!("the child still ran after {limit:?}: {}{threads}", describe(&output(killed)));
     };
     let output = output(status);
     // A misspelt name would run nothing and succeed.
@@ -87,6 +89,18 @@ pub fn describe(output: &Output) -> String {
     )
 }
 
+/// What each thread of a process is at, as far as the kernel tells: a hang or only a slow machine?
+fn threads(process: u32) -> String {
+    let mut told = String::from("\n--- threads: state, system call and its arguments");
+    for thread in fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
+        let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let (name, status, call) = (read("comm"), read("status"), read("syscall"));
+        let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or("");
+        told += &format!("\n{}: {} {}", name.trim_end(), state.trim(), call.trim_end());
+    }
+    told
+}
+
 fn wait(child: &mut Child, limit: Duration) -> Option<std::process::ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < limit {
@@ -113,3 +127,21 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Ve
 const CHILD: &str = "PINPOOL_TEST_CHILD";
 /// A child that runs longer hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_child_that_hangs_is_killed_and_what_it_did_is_told() {
+        let mut sleeper = Command::new("sleep");
+        sleeper.arg("600");
+        let killed = catch_unwind(AssertUnwindSafe(|| finish(sleeper, Duration::from_millis(200))));
+        let said = killed.expect_err("it sleeps longer");
+        let said = said.downcast_ref::<String>().expect("a message");
+        assert!(said.starts_with("the child still ran after 200ms"), "{said}");
+        assert!(said.contains("\nsleep: S (sleeping)"), "{said}");
+    }
+}

@@ -70,8 +70,9 @@ use pinpool_testkit::child;
 
 /// Set in a child that runs one test, on whatever driver it finds.
 const IN_CHILD: &str = "GPU_TESTS_IN_CHILD";
-/// A child that runs longer hangs.
-const CHILD_LIMIT: Duration = Duration::from_secs(120);
+/// A child that runs longer hangs. On a GPU a context takes seconds while a dozen processes have theirs made and
+/// others pin gigabytes: what may hang within a test has shorter limits of its own.
+const CHILD_LIMIT: Duration = Duration::from_secs(240);
 
 /// One test: its name, the software driver's settings it needs, and itself.
 pub(crate) struct Check {
