@@ -55,6 +55,8 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// A scenario as a command of this program.
 struct Entry {
     name: &'static str,
+    /// The scenario, and what it is told at any size.
+    command: &'static [&'static str],
     /// What makes it as large as it gets.
     full: &'static [&'static str],
     /// Whether it pins so much that `--max-pinned` matters to it.
@@ -63,13 +65,13 @@ struct Entry {
 
 impl Entry {
     /// A scenario that pins much.
-    const fn bounded(name: &'static str) -> Self {
-        Self { name, full: &[], is_bounded: true }
+    const fn bounded(command: &'static [&'static str; 1]) -> Self {
+        Self { name: command[0], command, full: &[], is_bounded: true }
     }
 
     /// A scenario that pins little.
-    const fn small(name: &'static str) -> Self {
-        Self { name, full: &[], is_bounded: false }
+    const fn small(command: &'static [&'static str; 1]) -> Self {
+        Self { name: command[0], command, full: &[], is_bounded: false }
     }
 }
 
@@ -143,7 +145,8 @@ impl Drop for Results {
 /// Runs one scenario to its end or its limit; the error says what people need to know.
 fn run_one(program: &Path, entry: &Entry, size: &Size, json: &Path) -> Result<(), String> {
     let mut child = Command::new(program)
-        .args(["bench", entry.name])
+        .arg("bench")
+        .args(entry.command)
         .args(size.arguments(entry))
         .arg("--json")
         .arg(json)
@@ -209,20 +212,27 @@ fn verdict(found: &[Found]) -> Result<(), Failure> {
 
 /// In the order in which they are run and shown.
 const ENTRIES: &[Entry] = &[
-    Entry { full: &["--full"], ..Entry::bounded("copy") },
-    Entry::bounded("gigabyte"),
-    Entry::bounded("alloc"),
-    Entry::bounded("break-even"),
-    Entry { full: &["--frames", "3000"], ..Entry::small("frames") },
-    Entry::bounded("neighbours"),
-    Entry::bounded("overlap"),
-    Entry::bounded("startup"),
-    Entry::small("lease"),
-    Entry::small("in-flight"),
-    Entry { full: &["--seconds", "30"], ..Entry::small("waiting") },
-    Entry::bounded("staged"),
-    Entry::bounded("pressure"),
+    Entry { full: &["--full"], ..Entry::bounded(&["copy"]) },
+    Entry::bounded(&["gigabyte"]),
+    Entry::bounded(&["alloc"]),
+    Entry::bounded(&["break-even"]),
+    Entry { full: FRAMES_FULL, ..Entry::small(&["frames"]) },
+    Entry {
+        name: "frames-4k",
+        command: &["frames", "--frame", "4k-rgb"],
+        full: FRAMES_FULL,
+        is_bounded: false,
+    },
+    Entry::bounded(&["neighbours"]),
+    Entry::bounded(&["overlap"]),
+    Entry::bounded(&["startup"]),
+    Entry::small(&["lease"]),
+    Entry::small(&["in-flight"]),
+    Entry { full: &["--seconds", "30"], ..Entry::small(&["waiting"]) },
+    Entry::bounded(&["staged"]),
+    Entry::bounded(&["pressure"]),
 ];
+const FRAMES_FULL: &[&str] = &["--frames", "3000"];
 const QUICK_LIMIT_S: u64 = 60;
 const LIMIT_S: u64 = 900;
 const FULL_LIMIT_S: u64 = 3600;
