@@ -53,9 +53,13 @@ impl NeighboursReport {
     /// Kind by kind: the cases over nothing beside.
     fn ratio_rows(&self) -> Vec<Vec<String>> {
         let row = |ratios: &super::report::CaseRatios| {
-            let cells = [ratios.p50_over_alone, ratios.p99_over_alone, ratios.max_over_alone];
+            let some = [ratios.turns_over_alone, ratios.p50_over_alone].map(Some);
+            let cells = some.into_iter().chain([ratios.p99_over_alone]);
+            let cell = |range: Option<Range>| {
+                range.map_or_else(|| "-".to_owned(), |range| share(range.median))
+            };
             let name = format!("{}: {}", ratios.work, ratios.case);
-            std::iter::once(name).chain(cells.map(|range| text::ratio(range.median))).collect()
+            std::iter::once(name).chain(cells.map(cell)).collect()
         };
         let works = self.works().into_iter();
         works
@@ -100,7 +104,7 @@ impl Tabled for NeighboursReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let ratios = vec!["time over alone", "p50", "p99", "longest"];
+        let ratios = vec!["over alone", "turns", "p50", "p99"];
         let felt = vec!["us", "p50", "p99", "longest", "in turns of more than 1 ms", "turns"];
         let frames = vec!["frames", "a second", "p50 us", "longest us"];
         vec![
@@ -135,4 +139,9 @@ impl Tabled for NeighboursReport {
             pairs.join("; ")
         )
     }
+}
+
+/// A ratio; a small one by its digits.
+fn share(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.4}x") } else { text::ratio(ratio) }
 }
