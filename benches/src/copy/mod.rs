@@ -7,13 +7,14 @@ mod reader;
 pub mod report;
 mod section;
 mod sweep;
+mod text;
 
 use crate::cuda_rig::CudaRig;
 use crate::machine::{self, Machine};
-use crate::report::{COPY, CopyRatio, CopyReport, CopyRow, DIRECTIONS};
 use crate::timing::{self, Progress, rounded};
 use crate::{BenchError, pin_room};
 pub use buffers::{Buffers, Source};
+use report::{COPY, CopyRatio, CopyReport, CopyRow};
 
 /// What to copy.
 #[derive(Debug, Clone, Default)]
@@ -128,6 +129,9 @@ impl Direction {
         }
     }
 }
+
+/// Host to device, device to host, as results name them.
+pub const DIRECTIONS: [&str; 2] = ["h2d", "d2h"];
 
 /// The sources that are interleaved copy by copy.
 const PINNED: [Source; 3] = [Source::Lease, Source::LeaseMemory, Source::Raw];

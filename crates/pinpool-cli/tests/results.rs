@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{assert_refused, run};
+use pinpool_bench::report::Report;
 use schema::Schema;
 use serde_json::{Value, json};
 
@@ -39,6 +40,27 @@ fn every_committed_result_is_what_the_schema_says() {
     for path in committed() {
         let errors = schema.errors(&read(&path));
         assert!(errors.is_empty(), "{}: {errors:#?}", path.display());
+    }
+}
+
+/// As it is without its fields of null, which older results leave out.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let there = fields.iter().filter(|(_, value)| !value.is_null());
+            there.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn every_committed_result_is_read_and_written_without_a_loss() {
+    for path in committed() {
+        let report = Report::parse(&fs::read_to_string(&path).unwrap()).unwrap();
+        let written: Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
+        assert_eq!(without_nulls(&written), without_nulls(&read(&path)), "{}", path.display());
     }
 }
 
