@@ -145,9 +145,12 @@ pub(crate) struct CompareArgs {
     /// The result that is compared
     #[arg(value_name = "B.json")]
     pub(crate) after: PathBuf,
-    /// Exit with code 1 where a ratio is worse by more than this
+    /// Exit with code 1 where a ratio, or the median of its rounds, is worse by more than this
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_regression: Option<f64>,
+    /// Exit with code 1 where a ratio differs by more than this, whichever way is better
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) within: Option<f64>,
 }
 
 #[derive(Debug, Args)]
