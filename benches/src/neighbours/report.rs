@@ -6,7 +6,7 @@ use super::beside::{Case, Phase, Way};
 use super::turns::Work;
 use crate::BenchError;
 use crate::header::Header;
-use crate::report::to_json;
+use crate::json::to_json;
 use crate::timing::{Range, Times, rounded};
 
 /// A result of the scenario `neighbours`.
