@@ -322,8 +322,8 @@ impl FramesReport {
             vec![
                 format!("{} frames/s, {}", row.target_fps, row.name),
                 format!("{:.1} %", row.in_time_percent),
-                row.dropped.to_string(),
-                row.arrived.to_string(),
+                text::count(row.dropped),
+                text::count(row.arrived),
                 if row.holds { "yes" } else { "no" }.to_owned(),
             ]
         });
@@ -480,20 +480,29 @@ pub(crate) fn to_json(report: &impl Serialize) -> Result<String, BenchError> {
     json.map(|json| json + "\n").map_err(|cause| BenchError::failed("writing JSON", cause))
 }
 
-/// The names of all scenarios that have results.
-const SCENARIOS: [&str; 13] = [
-    FRAMES,
+/// Where a scenario stands among all; what is called after one, as `frames-4k` is, stands with it.
+pub(crate) fn place(scenario: &str) -> usize {
+    let is_of = |known: &&str| {
+        scenario.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    SCENARIOS.iter().position(|known| is_of(&known)).unwrap_or(SCENARIOS.len())
+}
+
+/// The names of all scenarios that have results, in the order in which they are shown: what is said
+/// of pinned memory, what a program feels of it, what pinpool's parts do.
+pub const SCENARIOS: [&str; 13] = [
     COPY,
-    IN_FLIGHT,
-    WAITING_SCENARIO,
-    LEASE_SCENARIO,
-    STARTUP,
-    STAGED_SCENARIO,
+    GIGABYTE,
     ALLOC_SCENARIO,
     BREAK_EVEN,
-    GIGABYTE,
+    FRAMES,
     NEIGHBOURS,
     OVERLAP,
+    STARTUP,
+    LEASE_SCENARIO,
+    IN_FLIGHT,
+    WAITING_SCENARIO,
+    STAGED_SCENARIO,
     PRESSURE,
 ];
 /// The name of the scenario of [`FramesReport`].

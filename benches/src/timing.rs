@@ -173,6 +173,18 @@ pub fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
+/// The same for what may be far smaller than one: never less than three significant digits.
+pub fn significant(value: f64) -> f64 {
+    let size = value.abs();
+    if size >= 1.0 || size < 1e-15 || !size.is_finite() {
+        return rounded(value);
+    }
+    // Powers of ten up to this size are exact, so that the digits are those that are meant.
+    let power = (1..18).map(|power| 10f64.powi(power)).find(|power| size * power >= 1.0);
+    let scale = power.unwrap_or(1.0) * 1e2;
+    (value * scale).round() / scale
+}
+
 /// Operations in a round: long enough to be past the first-touch effects of the change of rival,
 /// short enough that slow drift of the machine hits all rivals alike.
 pub const ROUND_LENGTH: u64 = 25;

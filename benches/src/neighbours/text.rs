@@ -17,7 +17,7 @@ impl NeighboursReport {
     pub fn section(&self) -> Section {
         let plots = self.works().into_iter().flat_map(|work| self.bars(&work)).collect();
         let title = "What pinning for each frame does to other threads";
-        Section::of(NEIGHBOURS, title, self, &self.ratios, plots)
+        Section::of(NEIGHBOURS, title, self, &(), plots)
     }
 
     /// The kinds of turn, in their order.
@@ -55,7 +55,7 @@ impl NeighboursReport {
         let row = |ratios: &super::report::CaseRatios| {
             let cells = [ratios.p50_over_alone, ratios.p99_over_alone, ratios.max_over_alone];
             let name = format!("{}: {}", ratios.work, ratios.case);
-            std::iter::once(name).chain(cells.map(|range| text::ratio(range.median))).collect()
+            std::iter::once(name).chain(cells.map(text::ratio_range)).collect()
         };
         let works = self.works().into_iter();
         works
@@ -73,7 +73,7 @@ impl NeighboursReport {
                 let times = [felt.p50_us.median, felt.p99_us.median, felt.max_us.high];
                 cells.extend(times.map(text::number));
                 cells.push(format!("{}%", text::number(felt.long_percent.median)));
-                cells.push(felt.turns.to_string());
+                cells.push(text::count(felt.turns));
                 rows.push(cells);
             }
         }
@@ -108,6 +108,29 @@ impl Tabled for NeighboursReport {
             ("The thread that is watched", felt, self.felt_rows()),
             ("The thread beside: taking a frame and giving it back", frames, self.frame_rows()),
         ]
+    }
+
+    fn headline(&self) -> String {
+        let Some(work) = self.works().into_iter().next() else { return String::new() };
+        // The pair of the case that is felt most.
+        let median = |case: &str| {
+            let is_it = |row: &&super::report::CaseRatios| row.work == work && row.case == case;
+            self.ratios.iter().find(is_it).map(|ratios| ratios.max_over_alone.median)
+        };
+        let pairs = self.pairs().into_iter();
+        let felt =
+            pairs.filter_map(|(pinning, pool)| Some((median(&pinning)?, median(&pool)?, pinning)));
+        let Some((pinning, pool, case)) = felt.max_by(|one, other| one.0.total_cmp(&other.0))
+        else {
+            return self.conclusion();
+        };
+        format!(
+            "Beside a thread that pins each frame ({}), the longest {work} takes {} of the time of \
+             the longest one alone; beside one that leases them {}.",
+            case.trim_start_matches("pinning, "),
+            text::ratio(pinning),
+            text::ratio(pool),
+        )
     }
 
     fn conclusion(&self) -> String {
