@@ -3,6 +3,7 @@
 mod in_flight;
 mod instructions;
 mod lease;
+mod proof;
 mod render;
 mod staged;
 mod startup;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{COMMAND, Committed, in_flight, lease, staged, startup, waiting};
+use super::{COMMAND, Committed, in_flight, lease, proof, staged, startup, waiting};
 use crate::header::Header;
 use crate::machine::Machine;
 use crate::report::{CopyReport, FramesReport, Report};
@@ -20,6 +20,7 @@ pub(super) fn performance(results: &[Committed]) -> String {
          ## Ratios\n\n"
     );
     page.push_str(&frames_ratios(results));
+    page.push_str(&proof::table(results));
     page.push('\n');
     page.push_str(&copy_ratios(results, 0));
     page.push_str(&staged::ratios(results));
@@ -38,9 +39,10 @@ pub(super) fn performance(results: &[Committed]) -> String {
 /// What goes between the markers of the README.
 pub(super) fn readme_block(results: &[Committed]) -> String {
     format!(
-        "{}{}\n{}\nAbsolute figures, machines and commands: [docs/performance.md]\
+        "{}{}{}\n{}\nAbsolute figures, machines and commands: [docs/performance.md]\
          (docs/performance.md).\n",
         frames_ratios(results),
+        proof::table(results),
         lease::readme(results),
         copy_ratios(results, README_COPY_BYTES_MIN),
     )
