@@ -485,7 +485,7 @@ pub(crate) fn place(scenario: &str) -> usize {
     let is_of = |known: &&str| {
         scenario.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
-    SCENARIOS.iter().position(|known| is_of(&known)).unwrap_or(SCENARIOS.len())
+    SCENARIOS.iter().position(is_of).unwrap_or(SCENARIOS.len())
 }
 
 /// The names of all scenarios that have results, in the order in which they are shown: what is said
@@ -511,3 +511,17 @@ pub const FRAMES: &str = "frames";
 pub const COPY: &str = "copy";
 /// Host to device, device to host.
 pub const DIRECTIONS: [&str; 2] = ["h2d", "d2h"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_has_a_place_of_its_own() {
+        for (at, scenario) in SCENARIOS.iter().enumerate() {
+            assert_eq!(place(scenario), at);
+            assert_eq!(place(&format!("{scenario}-4k")), at);
+        }
+        assert_eq!(place("framesets"), SCENARIOS.len());
+    }
+}

@@ -176,7 +176,7 @@ pub fn rounded(value: f64) -> f64 {
 /// The same for what may be far smaller than one: never less than three significant digits.
 pub fn significant(value: f64) -> f64 {
     let size = value.abs();
-    if size >= 1.0 || size < 1e-15 || !size.is_finite() {
+    if !(1e-15..1.0).contains(&size) {
         return rounded(value);
     }
     // Powers of ten up to this size are exact, so that the digits are those that are meant.
@@ -262,5 +262,17 @@ mod tests {
         times.merge(&other).unwrap();
         assert_eq!((times.count(), times.max_us()), (101, 300_000.0));
         assert_eq!(times.busy(), Duration::from_millis(5350));
+    }
+
+    #[test]
+    fn what_is_far_below_one_keeps_three_digits() {
+        let written = |value: f64| significant(value).to_string();
+        assert_eq!(written(0.000_123_456), "0.000123");
+        assert_eq!(written(0.000_999_6), "0.001");
+        assert_eq!(written(0.017_06), "0.0171");
+        assert_eq!(written(0.999_96), "1");
+        assert_eq!(written(-0.004_567_8), "-0.00457");
+        assert_eq!((written(12.345_67), written(0.0)), ("12.346".into(), "0".into()));
+        assert!(significant(f64::INFINITY).is_infinite());
     }
 }

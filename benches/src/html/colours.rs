@@ -74,12 +74,12 @@ impl<'a> Palette<'a> {
         self.place(name).is_some_and(|place| place >= COUNT)
     }
 
-    /// The colours of bars: each has that of its name, and those without one are grey; where none
-    /// has one, all are alike.
+    /// The colours of bars: each has that of its name, and those without one share a colour that no
+    /// name has.
     pub(super) fn bars(&self, names: &[&str]) -> Vec<RGBColor> {
-        let places: Vec<Option<usize>> = names.iter().map(|name| self.place(name)).collect();
-        let other = if places.iter().all(Option::is_none) { 0 } else { COUNT - 1 };
-        places.into_iter().map(|place| SERIES[place.unwrap_or(other) % COUNT].0).collect()
+        let other = SERIES.get(self.names.len()).unwrap_or(&MUTED).0;
+        let of = |name: &&str| self.place(name).map_or(other, |place| SERIES[place % COUNT].0);
+        names.iter().map(of).collect()
     }
 
     /// The whole name, or what stands before its first comma.
@@ -149,8 +149,8 @@ mod tests {
         let colours = ["pageable", "pageable, h2d, 20 ms"].map(|name| palette.colour(name));
         assert_eq!(colours, [at(2); 2]);
         assert_eq!(palette.colour("pinned, shared"), at(3));
-        assert_eq!(palette.bars(&["pinned, d2h", "malloc"]), [at(0), at(COUNT - 1)]);
-        assert_eq!(palette.bars(&["malloc", "calloc"]), [at(0); 2], "none has a colour elsewhere");
+        assert_eq!(palette.bars(&["pinned, d2h", "malloc"]), [at(0), at(4)]);
+        assert_eq!(Palette::default().bars(&["malloc", "calloc"]), [at(0); 2]);
     }
 
     #[test]
@@ -160,6 +160,7 @@ mod tests {
         let plots = [lines(&names)];
         let palette = Palette::of(&plots);
         assert_eq!(palette.colour(names[COUNT]), palette.colour(names[0]));
+        assert_eq!(palette.bars(&["another"]), [MUTED.0]);
         assert_eq!(
             [0, COUNT - 1, COUNT].map(|at| palette.is_second(names[at])),
             [false, false, true]

@@ -88,10 +88,10 @@ fn entries(outcomes: &[Outcome]) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for outcome in ordered {
         let section = section(outcome);
-        let is_first = |id: &String| entries.iter().all(|entry| entry.id != *id);
+        let is_free = |id: &String| entries.iter().all(|entry| entry.id != *id);
         let numbered = (2..).map(|number: u32| format!("{}-{number}", section.id));
-        let mut ids = std::iter::once(section.id.to_owned()).chain(numbered);
-        let id = ids.find(is_first).unwrap_or_default();
+        let mut ids = [name(outcome), section.id].into_iter().map(str::to_owned).chain(numbered);
+        let id = ids.find(is_free).unwrap_or_default();
         let same = entries.iter().filter(|entry| entry.section.title == section.title).count();
         let heading = match same {
             0 => section.title.clone(),
@@ -100,6 +100,16 @@ fn entries(outcomes: &[Outcome]) -> Vec<Entry<'_>> {
         entries.push(Entry { outcome, section, id, heading });
     }
     entries
+}
+
+/// The scenario, or the name of the file where that begins with it, as `frames-4k.json` does.
+fn name(outcome: &Outcome) -> &str {
+    let scenario = scenario(outcome);
+    let Outcome::Ran { file, .. } = outcome else { return scenario };
+    let stem = file.strip_suffix(".json").unwrap_or(file);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_of = |rest: &str| rest.starts_with('-') && rest.chars().all(is_plain);
+    if stem.strip_prefix(scenario).is_some_and(is_of) { stem } else { scenario }
 }
 
 fn scenario(outcome: &Outcome) -> &str {
@@ -229,6 +239,6 @@ fn provenance(report: &Report, file: &str, machine: Option<&Machine>) -> String 
 }
 
 const TITLE: &str = "Pinned host memory, measured";
-const QUICK: &str = "<p class=\"warning\">Quick runs: they show that all parts work, their figures mean \
-                     little.</p>\n";
+const QUICK: &str = "<p class=\"warning\">Quick runs: those that are marked so show that all parts work, their \
+                     figures mean little.</p>\n";
 const STYLE: &str = include_str!("style.css");

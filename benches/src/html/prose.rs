@@ -22,7 +22,7 @@ pub(super) fn prose(text: &str) -> String {
     for (at, word) in text.split(' ').enumerate() {
         if at > 0 {
             let is_bound = before.ends_with(|last: char| last.is_ascii_digit()) && is_unit(word);
-            html.push_str(if is_bound { "&nbsp;" } else { " " });
+            html.push(if is_bound { NO_BREAK } else { ' ' });
         }
         html.push_str(&escaped(word));
         before = word;
@@ -35,6 +35,8 @@ fn is_unit(word: &str) -> bool {
     UNITS.contains(&word.trim_end_matches(['.', ',', ';', ':', ')']))
 }
 
+/// A space at which no line ends.
+const NO_BREAK: char = '\u{a0}';
 const UNITS: &[&str] = &[
     "%", "ns", "us", "ms", "s", "B", "KiB", "MiB", "GiB", "kB", "MB", "GB", "GB/s", "GiB/s",
     "GT/s", "GHz", "MHz", "fps", "frames/s", "leases/s", "bytes", "cores", "threads", "copies",
@@ -48,9 +50,9 @@ mod tests {
     #[test]
     fn a_number_and_its_unit_stay_on_one_line() {
         for (text, html) in [
-            ("87 % of 63.0 GB/s up", "87&nbsp;% of 63.0&nbsp;GB/s up"),
-            ("a copy of 1 GiB.", "a copy of 1&nbsp;GiB."),
-            ("(p50 0.03 ms), then", "(p50 0.03&nbsp;ms), then"),
+            ("87 % of 63.0 GB/s up", "87\u{a0}% of 63.0\u{a0}GB/s up"),
+            ("a copy of 1 GiB.", "a copy of 1\u{a0}GiB."),
+            ("(p50 0.03 ms), then", "(p50 0.03\u{a0}ms), then"),
             ("in 4 streams, s & ms", "in 4 streams, s &amp; ms"),
             ("10  %", "10  %"),
             ("", ""),
