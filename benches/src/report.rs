@@ -120,19 +120,42 @@ impl Report {
     }
 }
 
-/// The names of all scenarios that have results.
-const SCENARIOS: [&str; 13] = [
-    FRAMES,
+/// Where a scenario stands among all; what is called after one, as `frames-4k` is, stands with it.
+pub(crate) fn place(scenario: &str) -> usize {
+    let is_of = |known: &&str| {
+        scenario.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    SCENARIOS.iter().position(is_of).unwrap_or(SCENARIOS.len())
+}
+
+/// The names of all scenarios that have results, in the order in which they are shown: what is said
+/// of pinned memory, what a program feels of it, what pinpool's parts do.
+pub const SCENARIOS: [&str; 13] = [
     COPY,
-    IN_FLIGHT,
-    WAITING_SCENARIO,
-    LEASE_SCENARIO,
-    STARTUP,
-    STAGED_SCENARIO,
+    GIGABYTE,
     ALLOC_SCENARIO,
     BREAK_EVEN,
-    GIGABYTE,
+    FRAMES,
     NEIGHBOURS,
     OVERLAP,
+    STARTUP,
+    LEASE_SCENARIO,
+    IN_FLIGHT,
+    WAITING_SCENARIO,
+    STAGED_SCENARIO,
     PRESSURE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_has_a_place_of_its_own() {
+        for (at, scenario) in SCENARIOS.iter().enumerate() {
+            assert_eq!(place(scenario), at);
+            assert_eq!(place(&format!("{scenario}-4k")), at);
+        }
+        assert_eq!(place("framesets"), SCENARIOS.len());
+    }
+}

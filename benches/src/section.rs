@@ -15,7 +15,9 @@ pub struct Section {
     pub id: &'static str,
     /// What it is about, in a few words.
     pub title: String,
-    /// What the run shows, in a sentence.
+    /// What it comes to, in one short sentence.
+    pub headline: String,
+    /// What the run shows, in a few sentences.
     pub conclusion: String,
     /// How the figures were made.
     pub method: String,
@@ -168,6 +170,7 @@ impl Section {
         Self {
             id,
             title: title.to_owned(),
+            headline: report.headline(),
             conclusion: report.conclusion(),
             method: std::iter::once(header.method.clone()).chain(notes).collect(),
             tables: ratios.into_iter().chain(tables).collect(),
@@ -181,6 +184,7 @@ impl Section {
         Self {
             id,
             title: title.to_owned(),
+            headline: format!("Not run: {reason}"),
             conclusion: format!("Not run: {reason}"),
             method: method.to_owned(),
             not_run: Some(reason.to_owned()),
@@ -210,17 +214,20 @@ impl SectionTable {
         // In the order of the result, which a value of JSON forgets.
         ratios.sort_by_key(|ratio| json.find(&format!("\"{}\":", ratio.name)));
         let has_rounds = ratios.iter().any(|ratio| ratio.low.is_some());
+        let better = |ratio: &Ratio| Better::of(scenario, &ratio.name);
+        let has_better = ratios.iter().any(|ratio| better(ratio) != Better::Unknown);
         let row = |ratio: &Ratio| {
             let mut cells = vec![ratio.name.replace('_', " "), text::number(ratio.value)];
             if has_rounds {
                 let ends = [ratio.low, ratio.high];
                 cells.extend(ends.map(|end| end.map_or_else(|| "-".to_owned(), text::number)));
             }
-            cells.push(Better::of(scenario, &ratio.name).words().to_owned());
+            cells.extend(has_better.then(|| better(ratio).words().to_owned()));
             cells
         };
         let rounds = if has_rounds { &["lowest round", "highest round"][..] } else { &[] };
-        let header = ["ratio", "measured"].iter().chain(rounds).chain(&["better"]).copied();
+        let better = if has_better { &["better"][..] } else { &[] };
+        let header = ["ratio", "measured"].iter().chain(rounds).chain(better).copied();
         let table = || Self::new("Ratios that say most", header, ratios.iter().map(row).collect());
         (!ratios.is_empty()).then(table)
     }
@@ -265,6 +272,13 @@ impl Plot {
             Self::Timeline { lanes, .. } => lanes.iter().any(|lane| !lane.spans.is_empty()),
             Self::Flow { rows, .. } => rows.iter().any(|row| !row.steps.is_empty()),
         }
+    }
+}
+
+impl Series {
+    /// What the curve is of.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 }
 

@@ -27,6 +27,12 @@ pub(crate) trait Tabled {
 
     /// What the run shows, in a few sentences.
     fn conclusion(&self) -> String;
+
+    /// What it comes to, in one short sentence; the first of the conclusion where it is one.
+    fn headline(&self) -> String {
+        let conclusion = self.conclusion();
+        conclusion.split_inclusive(". ").next().unwrap_or_default().trim_end().to_owned()
+    }
 }
 
 /// The result for people.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::timing::Range;
+
 /// A table with aligned columns: the first one to the left, the others to the right.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
@@ -61,15 +63,43 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A ratio for people: two decimals, one from ten up.
+/// A ratio for people, with as many digits as [`number`].
 pub fn ratio(value: f64) -> String {
-    if value >= 10.0 { format!("{value:.1}x") } else { format!("{value:.2}x") }
+    number(value) + "x"
 }
 
-/// A rate or time for people: whole numbers from a hundred up, one decimal below, two below ten.
+/// A ratio with its lowest and highest round.
+pub(crate) fn ratio_range(Range { median, low, high }: Range) -> String {
+    let [median, low, high] = [median, low, high].map(ratio);
+    format!("{median} ({low} to {high})")
+}
+
+/// A count for people: a comma between thousands from 10,000 up.
+pub fn count(count: u64) -> String {
+    grouped(count.to_string())
+}
+
+/// Whole digits with a comma between thousands; four digits read well without.
+fn grouped(digits: String) -> String {
+    let is_whole = digits.bytes().all(|digit| digit.is_ascii_digit());
+    if digits.len() < 5 || !is_whole {
+        return digits;
+    }
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate or time for people: whole numbers from a hundred up, with a comma between thousands from
+/// 10,000 up, one decimal below, two below ten.
 pub fn number(value: f64) -> String {
     if value >= 100.0 {
-        format!("{value:.0}")
+        grouped(format!("{value:.0}"))
     } else if value >= 10.0 {
         format!("{value:.1}")
     } else {
@@ -103,7 +133,11 @@ mod tests {
         assert_eq!(bytes(100), "100 B");
         assert_eq!(ratio(3.904), "3.90x");
         assert_eq!(ratio(12.34), "12.3x");
+        assert_eq!(ratio(4_773_756.2), "4,773,756x");
         assert_eq!(number(1100.4), "1100");
+        assert_eq!((number(9999.4), number(9999.6)), ("9999".into(), "10,000".into()));
+        assert_eq!((number(123_456.0), number(f64::INFINITY)), ("123,456".into(), "inf".into()));
+        assert_eq!([0, 9999, 10_000, 1_234_567].map(count), ["0", "9999", "10,000", "1,234,567"]);
         assert_eq!(number(55.04), "55.0");
         assert_eq!(number(0.487), "0.49");
     }

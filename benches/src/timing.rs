@@ -173,6 +173,18 @@ pub fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
+/// The same for what may be far smaller than one: never less than three significant digits.
+pub fn significant(value: f64) -> f64 {
+    let size = value.abs();
+    if !(1e-15..1.0).contains(&size) {
+        return rounded(value);
+    }
+    // Powers of ten up to this size are exact, so that the digits are those that are meant.
+    let power = (1..18).map(|power| 10f64.powi(power)).find(|power| size * power >= 1.0);
+    let scale = power.unwrap_or(1.0) * 1e2;
+    (value * scale).round() / scale
+}
+
 /// Operations in a round: long enough to be past the first-touch effects of the change of rival,
 /// short enough that slow drift of the machine hits all rivals alike.
 pub const ROUND_LENGTH: u64 = 25;
@@ -250,5 +262,17 @@ mod tests {
         times.merge(&other).unwrap();
         assert_eq!((times.count(), times.max_us()), (101, 300_000.0));
         assert_eq!(times.busy(), Duration::from_millis(5350));
+    }
+
+    #[test]
+    fn what_is_far_below_one_keeps_three_digits() {
+        let written = |value: f64| significant(value).to_string();
+        assert_eq!(written(0.000_123_456), "0.000123");
+        assert_eq!(written(0.000_999_6), "0.001");
+        assert_eq!(written(0.017_06), "0.0171");
+        assert_eq!(written(0.999_96), "1");
+        assert_eq!(written(-0.004_567_8), "-0.00457");
+        assert_eq!((written(12.345_67), written(0.0)), ("12.346".into(), "0".into()));
+        assert!(significant(f64::INFINITY).is_infinite());
     }
 }

@@ -27,7 +27,7 @@ impl AllocReport {
         let rows = self.ratios.iter().map(|ratio| {
             let values =
                 [ratio.pinned_over_malloc, ratio.pinned_over_lease, ratio.malloc_over_lease];
-            let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), times));
+            let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), text::ratio));
             std::iter::once(text::bytes(ratio.bytes)).chain(cells).collect()
         });
         ("Ratios", header, rows.collect())
@@ -71,8 +71,9 @@ impl Tabled for AllocReport {
         let Some(largest) = self.ratios.iter().max_by_key(|ratio| ratio.bytes) else {
             return "Nothing was measured.".to_owned();
         };
-        let over =
-            |ratio: Option<f64>, of: &str| ratio.map(|ratio| format!("{} of {of}", times(ratio)));
+        let over = |value: Option<f64>, of: &str| {
+            value.map(|value| format!("{} of {of}", text::ratio(value)))
+        };
         let pinned_cost: Vec<String> = [
             over(largest.pinned_over_malloc, "malloc and a touch"),
             over(largest.pinned_over_lease, "a lease"),
@@ -93,11 +94,6 @@ impl Tabled for AllocReport {
             pinned_cost.join(" and "),
         )
     }
-}
-
-/// A ratio for people, which may be very large here.
-fn times(ratio: f64) -> String {
-    if ratio < 100.0 { text::ratio(ratio) } else { format!("{ratio:.0}x") }
 }
 
 /// Microseconds for people, down to nanoseconds.

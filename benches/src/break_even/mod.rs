@@ -10,7 +10,7 @@ use crate::cuda_rig::CudaRig;
 use crate::header::Header;
 use crate::pin_room::{self, PinRoom};
 use crate::startup::Ground;
-use crate::timing::{self, Progress, rounded};
+use crate::timing::{self, Progress, rounded, significant};
 use crate::{BenchError, clock};
 use report::{BREAK_EVEN, BreakEvenRatio, BreakEvenReport, BreakEvenRow};
 
@@ -133,7 +133,7 @@ fn row(direction: Direction, bytes: usize, costs: &Costs, copies: &Copies) -> Br
         bytes: bytes as u64,
         pin_us: rounded(costs.pin),
         register_us: rounded(costs.register),
-        lease_us: rounded(costs.lease),
+        lease_us: significant(costs.lease),
         pageable_us: rounded(pageable),
         pinned_us: rounded(pinned),
         saved_us: rounded(pageable - pinned),
@@ -144,7 +144,7 @@ fn row(direction: Direction, bytes: usize, costs: &Costs, copies: &Copies) -> Br
 fn ratio(row: &BreakEvenRow) -> BreakEvenRatio {
     // What lies within the noise of two medians is no gain.
     let gains = row.saved_us > GAIN_MIN * row.pageable_us;
-    let reuses = |cost_us: f64| gains.then(|| rounded(cost_us / row.saved_us));
+    let reuses = |cost_us: f64| gains.then(|| significant(cost_us / row.saved_us));
     BreakEvenRatio {
         direction: row.direction.clone(),
         bytes: row.bytes,
@@ -180,7 +180,7 @@ mod tests {
         };
         let gains = of(110.0, 10.0);
         assert_eq!((gains.reuses_pinned, gains.reuses_registered), (Some(3.0), Some(1.5)));
-        assert_eq!(gains.reuses_leased, Some(0.001));
+        assert_eq!(gains.reuses_leased, Some(0.000_5));
         assert!((gains.pageable_over_pinned - 11.0).abs() < 1e-9);
         // Four per cent are noise, and a loss is no gain.
         for (pageable, pinned) in [(100.0, 96.0), (10.0, 11.0)] {

@@ -90,6 +90,22 @@ impl Tabled for BreakEvenReport {
         vec![self.ratio_table(), self.time_table()]
     }
 
+    fn headline(&self) -> String {
+        let pays = |advice: &Advice| {
+            let copies_are = advice.copies_are();
+            match (advice.from_bytes, advice.reuses_pinned) {
+                (Some(bytes), Some(reuses)) => format!(
+                    "{copies_are} from {} on within {} copies",
+                    text::bytes(bytes),
+                    text::number(reuses.ceil()),
+                ),
+                _ => format!("{copies_are} within no {WORTH} copies"),
+            }
+        };
+        let pays: Vec<String> = self.advice.iter().map(pays).collect();
+        format!("Pinning a buffer pays for {}.", pays.join(", for "))
+    }
+
     fn conclusion(&self) -> String {
         let sentences: Vec<String> = self.advice.iter().map(Advice::sentence).collect();
         sentences.join(" ")
@@ -97,8 +113,12 @@ impl Tabled for BreakEvenReport {
 }
 
 impl Advice {
+    fn copies_are(&self) -> &'static str {
+        if self.direction == "h2d" { "uploads" } else { "downloads" }
+    }
+
     fn sentence(&self) -> String {
-        let copies_are = if self.direction == "h2d" { "uploads" } else { "downloads" };
+        let copies_are = self.copies_are();
         match (self.from_bytes, self.reuses_pinned) {
             (Some(bytes), Some(reuses)) => format!(
                 "For {copies_are}, give the pool classes from {} on: a buffer that is pinned for \

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{COPY, CopyReport, KindRow, Kinds, Link};
+use super::report::{COPY, CopyRatio, CopyReport, KindRow, Kinds, Link};
 use super::{DIRECTIONS, METHOD_KINDS};
 use crate::section::{Axis, Bar, Plot, Section, SectionTable};
 use crate::tables::Table;
@@ -35,10 +35,11 @@ impl CopyReport {
                 let _ = write!(method, "\nNote: {note}");
             }
         }
-        let conclusion = self.conclusion();
+        let (headline, conclusion) = (self.headline(), self.conclusion());
         Section {
             id: COPY,
             title: TITLE.to_owned(),
+            headline,
             conclusion,
             method,
             tables,
@@ -55,6 +56,23 @@ impl CopyReport {
             Plot::lines(title, Axis::log("bytes"), Axis::linear("GB/s"), points)
         };
         DIRECTIONS.into_iter().zip(["Uploads", "Downloads"]).map(plot).collect()
+    }
+
+    /// What it comes to, of the largest copies that were made of both.
+    fn headline(&self) -> String {
+        let largest = self.ratios.iter().max_by_key(|ratio| ratio.bytes);
+        let Some(bytes) = largest.map(|ratio| ratio.bytes) else { return self.conclusion() };
+        let over = DIRECTIONS.map(|direction| {
+            let is_it = |row: &&CopyRatio| row.bytes == bytes && row.direction == direction;
+            let row = self.ratios.iter().find(is_it);
+            row.map_or_else(|| "-".to_owned(), |row| text::ratio(1.0 / row.pageable_over_raw))
+        });
+        let [up, down] = over;
+        format!(
+            "Pinned memory is copied to the GPU {up} as fast as pageable memory, and back {down} \
+             ({}).",
+            text::bytes(bytes),
+        )
     }
 
     /// What the run shows.
@@ -149,7 +167,7 @@ impl Kinds {
                 text::number(row.us.median),
                 text::number(row.us.low),
                 text::number(row.us.high),
-                row.repeats.to_string(),
+                text::count(row.repeats),
             ]
         });
         (title, header, rows.collect())

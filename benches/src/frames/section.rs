@@ -2,6 +2,7 @@
 
 use super::report::{FRAMES, FramesReport};
 use crate::section::{Axis, Bar, Plot, Section, SectionTable};
+use crate::text;
 
 impl FramesReport {
     /// The result for a page.
@@ -21,7 +22,17 @@ impl FramesReport {
         let notes = self.notes.iter().map(|note| format!("\nNote: {note}"));
         Section {
             id: FRAMES,
-            title: "Video frames: leases, pinning each frame, malloc and a fixed ring".into(),
+            title: format!(
+                "Video frames of {}: leases, pinning each frame, malloc and a fixed ring",
+                self.frame.spec,
+            ),
+            headline: format!(
+                "Leases move {} as many frames of {} a second as pinning each frame, {} as many as \
+                 malloc.",
+                text::ratio(self.ratios.lease_over_pinned_per_frame),
+                self.frame.spec,
+                text::ratio(self.ratios.lease_over_malloc_per_frame),
+            ),
             conclusion: self.conclusion(),
             method: std::iter::once(self.method.clone()).chain(notes).collect(),
             tables: ratios.into_iter().chain(tables).collect(),

@@ -29,8 +29,8 @@ impl FramesReport {
             vec![
                 format!("{} frames/s, {}", row.target_fps, row.name),
                 format!("{:.1} %", row.in_time_percent),
-                row.dropped.to_string(),
-                row.arrived.to_string(),
+                text::count(row.dropped),
+                text::count(row.arrived),
                 if row.holds { "yes" } else { "no" }.to_owned(),
             ]
         });

@@ -20,7 +20,7 @@ impl GigabyteReport {
     pub fn section(&self) -> Section {
         let title = format!("One copy of {}", text::bytes(self.bytes));
         let plots = vec![self.flow(), self.bars()];
-        Section::of(GIGABYTE, &title, self, &self.ratios, plots)
+        Section::of(GIGABYTE, &title, self, &(), plots)
     }
 
     /// The way of a copy, with the times of this run.
@@ -68,7 +68,7 @@ impl GigabyteReport {
     fn bars(&self) -> Plot {
         let bars = self.copies.iter().flat_map(|row| {
             let bar = |which: &str, ms: Range| {
-                Bar::of(&format!("{} {}, {which}", row.memory, row.direction), ms)
+                Bar::of(&format!("{}, {}, {which}", row.memory, row.direction), ms)
             };
             [bar("first", row.first_ms), bar("later", row.later_ms)]
         });
@@ -79,20 +79,24 @@ impl GigabyteReport {
     fn ratio_table(&self) -> Table {
         let ratios = &self.ratios;
         let named = [
-            ("first upload", ratios.h2d_first),
-            ("later uploads", ratios.h2d_later),
-            ("get, write and upload once", ratios.h2d_all),
-            ("first download", ratios.d2h_first),
-            ("later downloads", ratios.d2h_later),
-            ("get and download once", ratios.d2h_all),
+            ("pageable over pinned: first upload", ratios.h2d_first),
+            ("pageable over pinned: later uploads", ratios.h2d_later),
+            ("pageable over pinned: get, write and upload once", ratios.h2d_all),
+            ("pageable over pinned: first download", ratios.d2h_first),
+            ("pageable over pinned: later downloads", ratios.d2h_later),
+            ("pageable over pinned: get and download once", ratios.d2h_all),
         ];
         let rows = named.into_iter().filter_map(|(name, ratio)| {
             let ratio = ratio?;
             let cells = [ratio.median, ratio.low, ratio.high].map(text::ratio);
             Some(std::iter::once(name.to_owned()).chain(cells).collect())
         });
-        let header = vec!["time over time", "pageable/pinned", "lowest", "highest"];
-        ("Pageable over pinned memory", header, rows.collect())
+        let fresh = ratios.host_fresh_over_touched.map(|ratio| {
+            let name = "memcpy to memory nobody touched over touched memory";
+            vec![name.to_owned(), text::ratio(ratio), "-".to_owned(), "-".to_owned()]
+        });
+        let header = vec!["time over time", "median", "lowest", "highest"];
+        ("Ratios", header, rows.chain(fresh).collect())
     }
 
     fn copy_table(&self) -> Table {
@@ -148,6 +152,19 @@ impl Tabled for GigabyteReport {
     fn tables(&self) -> Vec<Table> {
         let tables = vec![self.ratio_table(), self.copy_table(), self.host_table()];
         tables.into_iter().filter(|(_, _, rows)| !rows.is_empty()).collect()
+    }
+
+    fn headline(&self) -> String {
+        let (Some(up), Some(down)) = (self.ratios.h2d_first, self.ratios.d2h_first) else {
+            return self.conclusion();
+        };
+        format!(
+            "The first upload of {} from pageable memory takes {} of the time of one from pinned \
+             memory, the first download {}.",
+            text::bytes(self.bytes),
+            text::ratio(up.median),
+            text::ratio(down.median),
+        )
     }
 
     fn conclusion(&self) -> String {

@@ -8,8 +8,8 @@ use crate::report::Report;
 use crate::section::SectionTable;
 use crate::text;
 
-/// Every claim that a result here has a figure for, ratios first; `None` where there is none.
-pub(super) fn table(reports: &[&Report]) -> Option<SectionTable> {
+/// Every claim that a result here has a figure for, ratios first; none where there is no claim.
+pub(super) fn tables(reports: &[&Report]) -> Vec<SectionTable> {
     let (mut ratios, mut figures) = (Vec::new(), Vec::new());
     for report in reports {
         match report {
@@ -22,12 +22,15 @@ pub(super) fn table(reports: &[&Report]) -> Option<SectionTable> {
     }
     // Frames alone run without a device, and say nothing of what the article has figures of.
     let has_claims = ratios.iter().any(|row| row[1] != NO_FIGURE);
-    ratios.append(&mut figures);
+    if !has_claims {
+        return Vec::new();
+    }
     let header = ["claim", "the article", "here"];
-    has_claims.then(|| {
-        let rows = ratios.into_iter().map(Vec::from).collect();
-        SectionTable::new("The article's figures", header, rows)
-    })
+    let tables = [("The article's ratios", ratios), ("The article's figures", figures)];
+    let table = |(caption, rows): (&str, Vec<Row>)| {
+        SectionTable::new(caption, header, rows.into_iter().map(Vec::from).collect())
+    };
+    tables.into_iter().map(table).collect()
 }
 
 fn of_copies(report: &CopyReport, ratios: &mut Vec<Row>, figures: &mut Vec<Row>) {

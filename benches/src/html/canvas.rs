@@ -32,7 +32,7 @@ pub(super) fn svg(
     }
     // Inside of a page no name space is needed, and the size is the page's to say.
     let (_, body) = svg.split_once('>').unwrap_or_default();
-    let title = super::escaped(title);
+    let title = super::prose::escaped(title);
     Ok(format!(
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">{}",
         body.trim_start()

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use plotters::style::RGBColor;
 
+use crate::section::{Plot, Series};
+
 /// A colour on light paper, and what stands for it on dark.
 pub(super) type Colour = (RGBColor, RGBColor);
 
@@ -27,12 +29,69 @@ const SERIES: [Colour; COUNT] = [
     (RGBColor(0x70, 0x70, 0x70), RGBColor(0xb5, 0xb5, 0xb5)),
 ];
 
-/// Colours of curves and names.
-pub(super) const COUNT: usize = 8;
+const COUNT: usize = 8;
 
-/// The colour of the curve or name at `index`.
-pub(super) fn series(index: usize) -> RGBColor {
-    SERIES[index % SERIES.len()].0
+/// What each name of a section looks like: the same in all of its pictures.
+#[derive(Debug, Default)]
+pub(super) struct Palette<'a> {
+    names: Vec<&'a str>,
+}
+
+impl<'a> Palette<'a> {
+    /// Of all curves, stretches of time and ways in these pictures, in the order in which they come.
+    pub(super) fn of(plots: &'a [Plot]) -> Self {
+        let mut palette = Self::default();
+        for plot in plots {
+            match plot {
+                Plot::Lines { series, .. } => palette.add(series.iter().map(Series::name)),
+                Plot::Timeline { lanes, .. } => {
+                    let spans = lanes.iter().flat_map(|lane| &lane.spans);
+                    palette.add(spans.map(|span| span.label.as_str()));
+                }
+                Plot::Flow { rows, .. } => palette.add(rows.iter().map(|row| lead(&row.name))),
+                // Bars have their names beside them, and take a colour only where there is one.
+                Plot::Bars { .. } => {}
+            }
+        }
+        palette
+    }
+
+    fn add(&mut self, names: impl Iterator<Item = &'a str>) {
+        for name in names {
+            if !self.names.contains(&name) {
+                self.names.push(name);
+            }
+        }
+    }
+
+    /// The colour of a name.
+    pub(super) fn colour(&self, name: &str) -> RGBColor {
+        SERIES[self.place(name).unwrap_or(0) % COUNT].0
+    }
+
+    /// Whether another name has the colour already: it is drawn with rings on a thin line.
+    pub(super) fn is_second(&self, name: &str) -> bool {
+        self.place(name).is_some_and(|place| place >= COUNT)
+    }
+
+    /// The colours of bars: each has that of its name, and those without one share a colour that no
+    /// name has.
+    pub(super) fn bars(&self, names: &[&str]) -> Vec<RGBColor> {
+        let other = SERIES.get(self.names.len()).unwrap_or(&MUTED).0;
+        let of = |name: &&str| self.place(name).map_or(other, |place| SERIES[place % COUNT].0);
+        names.iter().map(of).collect()
+    }
+
+    /// The whole name, or what stands before its first comma.
+    fn place(&self, name: &str) -> Option<usize> {
+        let of = |wanted: &str| self.names.iter().position(|known| *known == wanted);
+        of(name).or_else(|| of(lead(name)))
+    }
+}
+
+/// What a way or bar is of: "pageable, h2d" is of pageable memory.
+fn lead(name: &str) -> &str {
+    name.split(',').next().unwrap_or(name)
 }
 
 /// As an attribute of SVG has it.
@@ -63,4 +122,48 @@ pub(super) fn rules() -> String {
 
 fn legend_rule(name: RGBColor, shown: RGBColor) -> String {
     format!(".legend i[data-colour=\"{}\"] {{ color: {}; }}\n", hex(name), hex(shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::section::{Axis, Bar, FlowRow};
+
+    fn lines(names: &[&str]) -> Plot {
+        let points = names.iter().map(|name| (*name, 1.0, 1.0));
+        Plot::lines("", Axis::default(), Axis::default(), points)
+    }
+
+    #[test]
+    fn a_name_has_one_colour_in_all_pictures_of_a_section() {
+        let flow = FlowRow { name: "pageable, h2d, 20 ms".into(), steps: Vec::new() };
+        let plots = [
+            lines(&["pinned", "a lease", "pageable"]),
+            lines(&["pageable", "pinned, shared"]),
+            Plot::Flow { title: String::new(), rows: vec![flow] },
+            Plot::Bars { title: String::new(), unit: String::new(), bars: vec![Bar::default()] },
+        ];
+        let palette = Palette::of(&plots);
+        let at = |place: usize| SERIES[place].0;
+        assert_eq!(palette.names, ["pinned", "a lease", "pageable", "pinned, shared"]);
+        let colours = ["pageable", "pageable, h2d, 20 ms"].map(|name| palette.colour(name));
+        assert_eq!(colours, [at(2); 2]);
+        assert_eq!(palette.colour("pinned, shared"), at(3));
+        assert_eq!(palette.bars(&["pinned, d2h", "malloc"]), [at(0), at(4)]);
+        assert_eq!(Palette::default().bars(&["malloc", "calloc"]), [at(0); 2]);
+    }
+
+    #[test]
+    fn past_the_last_colour_names_are_drawn_in_another_way() {
+        let names: Vec<String> = (0..=COUNT).map(|at| at.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let plots = [lines(&names)];
+        let palette = Palette::of(&plots);
+        assert_eq!(palette.colour(names[COUNT]), palette.colour(names[0]));
+        assert_eq!(palette.bars(&["another"]), [MUTED.0]);
+        assert_eq!(
+            [0, COUNT - 1, COUNT].map(|at| palette.is_second(names[at])),
+            [false, false, true]
+        );
+    }
 }

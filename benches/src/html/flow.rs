@@ -5,13 +5,17 @@ use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor};
 
 use super::canvas::{self, Area, CHARACTER_PX, RIGHT, drawing, fill, text_width, wrapped, write};
-use super::colours::{self, INK, MUTED, SOFT};
+use super::colours::{INK, MUTED, Palette, SOFT};
 use crate::BenchError;
 use crate::section::{FlowRow, FlowStep};
 use crate::text;
 
 /// The ways below each other; their boxes are of one size, and a long way goes on below.
-pub(super) fn draw(title: &str, rows: &[FlowRow]) -> Result<String, BenchError> {
+pub(super) fn draw(
+    title: &str,
+    rows: &[FlowRow],
+    palette: &Palette<'_>,
+) -> Result<String, BenchError> {
     let columns = rows.iter().map(|row| row.steps.len()).max().unwrap_or(1).clamp(1, COLUMNS_MAX);
     let width = (RIGHT - GAP * (cast(columns) - 1)) / cast(columns);
     let characters = usize::try_from((width - 12) / CHARACTER_PX).unwrap_or(1);
@@ -30,9 +34,10 @@ pub(super) fn draw(title: &str, rows: &[FlowRow]) -> Result<String, BenchError> 
         rows.last().map_or(0, |row| TITLE_HEIGHT + boxes.lines_of(row) * (boxes.height + GAP));
     let height = u32::try_from(tops.last().copied().unwrap_or(0) + last).unwrap_or(1).max(1);
     canvas::svg(title, height, |area| {
-        for (at, (row, &top)) in rows.iter().zip(&tops).enumerate() {
-            heading(area, row, top, colours::series(at))?;
-            boxes.draw(area, row, top + TITLE_HEIGHT, colours::series(at))?;
+        for (row, &top) in rows.iter().zip(&tops) {
+            let colour = palette.colour(&row.name);
+            heading(area, row, top, colour)?;
+            boxes.draw(area, row, top + TITLE_HEIGHT, colour)?;
         }
         Ok(())
     })

@@ -6,13 +6,17 @@ mod canvas;
 mod colours;
 mod flow;
 mod plot;
+mod prose;
+mod table;
 
 use std::fmt::Write as _;
 
 use crate::BenchError;
 use crate::machine::Machine;
-use crate::report::Report;
-use crate::section::{Section, SectionTable};
+use crate::report::{Report, place};
+use crate::section::Section;
+use colours::Palette;
+use prose::{escaped, prose};
 
 /// What became of a scenario.
 #[derive(Debug)]
@@ -33,29 +37,31 @@ pub enum Outcome {
     },
 }
 
-/// The page of these outcomes, in their order.
+/// The page of these outcomes, in the order of [`SCENARIOS`](crate::report::SCENARIOS).
 ///
 /// # Errors
 /// What the drawing of a picture says.
 pub fn page(outcomes: &[Outcome]) -> Result<String, BenchError> {
-    let reports: Vec<&Report> = outcomes.iter().filter_map(report).collect();
-    let sections: Vec<Section> = outcomes.iter().map(section).collect();
+    let entries = entries(outcomes);
+    let reports: Vec<&Report> = entries.iter().filter_map(|entry| report(entry.outcome)).collect();
     let machine = reports.first().map(|report| report.origin().machine);
     let mut body = format!("<h1>{TITLE}</h1>\n");
     if let Some(report) = reports.first() {
         body.push_str(&facts(report));
     }
-    if reports.iter().any(|report| report.origin().quick) {
+    if reports.iter().any(|report| report.is_quick()) {
         body.push_str(QUICK);
     }
-    body.push_str(&contents(&sections));
-    if let Some(table) = article::table(&reports) {
+    body.push_str(&story(&entries));
+    let tables = article::tables(&reports);
+    if !tables.is_empty() {
         let heading =
             "<section id=\"article\">\n<h2>What is said of pinned memory, and what is here</h2>";
-        let _ = writeln!(body, "{heading}\n{}</section>", table_of(&table));
+        let tables: String = tables.iter().map(table::html).collect();
+        let _ = writeln!(body, "{heading}\n{tables}</section>");
     }
-    for (at, (outcome, section)) in outcomes.iter().zip(&sections).enumerate() {
-        body.push_str(&section_of(at, outcome, section, machine)?);
+    for entry in &entries {
+        body.push_str(&section_of(entry, machine)?);
     }
     let style = format!("{STYLE}{}", colours::rules());
     Ok(format!(
@@ -64,6 +70,53 @@ pub fn page(outcomes: &[Outcome]) -> Result<String, BenchError> {
          <title>{TITLE}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n{style}</style>\n\
          </head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
     ))
+}
+
+/// An outcome where it stands on the page.
+struct Entry<'a> {
+    outcome: &'a Outcome,
+    section: Section,
+    /// The anchor: no other entry's.
+    id: String,
+    heading: String,
+}
+
+/// In their order; a second result of a scenario has an anchor and a heading of its own.
+fn entries(outcomes: &[Outcome]) -> Vec<Entry<'_>> {
+    let mut ordered: Vec<&Outcome> = outcomes.iter().collect();
+    ordered.sort_by_key(|outcome| place(scenario(outcome)));
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    for outcome in ordered {
+        let section = section(outcome);
+        let is_free = |id: &String| entries.iter().all(|entry| entry.id != *id);
+        let numbered = (2..).map(|number: u32| format!("{}-{number}", section.id));
+        let mut ids = [name(outcome), section.id].into_iter().map(str::to_owned).chain(numbered);
+        let id = ids.find(is_free).unwrap_or_default();
+        let same = entries.iter().filter(|entry| entry.section.title == section.title).count();
+        let heading = match same {
+            0 => section.title.clone(),
+            _ => format!("{}, result {}", section.title, same + 1),
+        };
+        entries.push(Entry { outcome, section, id, heading });
+    }
+    entries
+}
+
+/// The scenario, or the name of the file where that begins with it, as `frames-4k.json` does.
+fn name(outcome: &Outcome) -> &str {
+    let scenario = scenario(outcome);
+    let Outcome::Ran { file, .. } = outcome else { return scenario };
+    let stem = file.strip_suffix(".json").unwrap_or(file);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_of = |rest: &str| rest.starts_with('-') && rest.chars().all(is_plain);
+    if stem.strip_prefix(scenario).is_some_and(is_of) { stem } else { scenario }
+}
+
+fn scenario(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Ran { report, .. } => report.origin().scenario,
+        Outcome::Failed { scenario, .. } => scenario,
+    }
 }
 
 fn report(outcome: &Outcome) -> Option<&Report> {
@@ -79,6 +132,7 @@ fn section(outcome: &Outcome) -> Section {
         Outcome::Failed { scenario, reason } => Section {
             id: scenario,
             title: format!("The scenario {scenario} failed"),
+            headline: format!("FAILED: {reason}"),
             conclusion: format!("FAILED: {reason}"),
             ..Section::default()
         },
@@ -106,7 +160,7 @@ fn facts(report: &Report) -> String {
         ("Huge pages", machine.transparent_huge_pages.clone()),
         ("Commit", origin.commit.to_owned()),
     ];
-    let rows = rows.map(|(name, value)| format!("<dt>{name}</dt><dd>{}</dd>\n", escaped(&value)));
+    let rows = rows.map(|(name, value)| format!("<dt>{name}</dt><dd>{}</dd>\n", prose(&value)));
     format!("<dl class=\"facts\">\n{}</dl>\n", rows.concat())
 }
 
@@ -114,50 +168,50 @@ fn gib(bytes: u64) -> String {
     format!("{:.0} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
-fn contents(sections: &[Section]) -> String {
-    let item = |(at, section): (usize, &Section)| {
-        format!("<li><a href=\"#{}\">{}</a></li>\n", anchor(at, section), escaped(section.id))
+/// What each scenario comes to, in a sentence.
+fn story(entries: &[Entry<'_>]) -> String {
+    let item = |entry: &Entry<'_>| {
+        let quick = match report(entry.outcome) {
+            Some(report) if report.is_quick() => " <small>(quick run)</small>",
+            _ => "",
+        };
+        format!(
+            "<li><a href=\"#{id}\">{id}</a> <span>{}{quick}</span></li>\n",
+            prose(&entry.section.headline),
+            id = entry.id,
+        )
     };
-    let items: String = sections.iter().enumerate().map(item).collect();
+    let items: String = entries.iter().map(item).collect();
     format!("<nav><ul>\n{items}</ul></nav>\n")
 }
 
-/// Two results of one scenario may be on a page.
-fn anchor(at: usize, section: &Section) -> String {
-    format!("{}-{at}", section.id)
-}
-
-fn section_of(
-    at: usize,
-    outcome: &Outcome,
-    section: &Section,
-    machine: Option<&Machine>,
-) -> Result<String, BenchError> {
+fn section_of(entry: &Entry<'_>, machine: Option<&Machine>) -> Result<String, BenchError> {
+    let Entry { outcome, section, id, heading } = entry;
     let class = match (outcome, &section.not_run) {
         (Outcome::Failed { .. }, _) => " class=\"failed\"",
         (_, Some(_)) => " class=\"not-run\"",
         _ => "",
     };
     let mut html = format!(
-        "<section id=\"{}\"{class}>\n<h2>{}</h2>\n<p class=\"conclusion\">{}</p>\n",
-        anchor(at, section),
-        escaped(&section.title),
-        escaped(&section.conclusion),
+        "<section id=\"{id}\"{class}>\n<h2>{}</h2>\n<p class=\"conclusion\">{}</p>\n",
+        prose(heading),
+        prose(&section.conclusion),
     );
     // The ratios stand first, the pictures before the many numbers behind them.
     let (first, rest) = section.tables.split_at(section.tables.len().min(1));
-    html.extend(first.iter().map(table_of));
-    let figures: Result<Vec<String>, BenchError> = section.plots.iter().map(plot::figure).collect();
-    let figures = figures?;
+    html.extend(first.iter().map(table::html));
+    let palette = Palette::of(&section.plots);
+    let figures = section.plots.iter().map(|plot| plot::figure(plot, &palette));
+    let figures = figures.collect::<Result<Vec<String>, BenchError>>()?;
     if !figures.is_empty() {
         let _ = writeln!(html, "<div class=\"plots\">\n{}</div>", figures.concat());
     }
-    html.extend(rest.iter().map(table_of));
+    html.extend(rest.iter().map(table::html));
     let mut lines: Vec<&str> = Vec::new();
     for line in section.method.lines() {
         // The same note may be of several parts.
         if !line.is_empty() && !lines.contains(&line) {
-            let _ = writeln!(html, "<p class=\"method\">{}</p>", escaped(line));
+            let _ = writeln!(html, "<p class=\"method\">{}</p>", prose(line));
             lines.push(line);
         }
     }
@@ -184,38 +238,7 @@ fn provenance(report: &Report, file: &str, machine: Option<&Machine>) -> String 
     )
 }
 
-fn table_of(table: &SectionTable) -> String {
-    let mut html = format!("<h3>{}</h3>\n<div class=\"scroll\"><table>\n", escaped(&table.caption));
-    let header =
-        table.columns.iter().map(|name| format!("<th scope=\"col\">{}</th>", escaped(name)));
-    let _ = writeln!(html, "<thead><tr>{}</tr></thead>\n<tbody>", header.collect::<String>());
-    for row in &table.rows {
-        let cells = row.iter().enumerate().map(|(column, cell)| match column {
-            0 => format!("<th scope=\"row\">{}</th>", escaped(cell)),
-            _ => format!("<td>{}</td>", escaped(cell)),
-        });
-        let _ = writeln!(html, "<tr>{}</tr>", cells.collect::<String>());
-    }
-    html.push_str("</tbody></table></div>\n");
-    html
-}
-
-/// Text that HTML shows as it is.
-fn escaped(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            other => html.push(other),
-        }
-    }
-    html
-}
-
 const TITLE: &str = "Pinned host memory, measured";
-const QUICK: &str = "<p class=\"warning\">Quick runs: they show that all parts work, their figures mean \
-                     little.</p>\n";
+const QUICK: &str = "<p class=\"warning\">Quick runs: those that are marked so show that all parts work, their \
+                     figures mean little.</p>\n";
 const STYLE: &str = include_str!("style.css");

@@ -5,50 +5,58 @@ use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor, TextStyle};
 
 use super::canvas::{self, Area, RIGHT, Scale, drawing, fill, short, write};
-use super::colours::{self, GRID, INK, MUTED};
-use super::{escaped, flow};
+use super::colours::{self, GRID, INK, MUTED, Palette};
+use super::flow;
+use super::prose::{escaped, prose};
 use crate::BenchError;
 use crate::section::{Axis, Bar, Lane, Plot, Series};
 use crate::text;
 
-/// A picture with its title and legend.
+/// A picture with its title and legend, its names in the colours of the section.
 ///
 /// # Errors
 /// What the drawing says.
-pub(super) fn figure(plot: &Plot) -> Result<String, BenchError> {
+pub(super) fn figure(plot: &Plot, palette: &Palette<'_>) -> Result<String, BenchError> {
     let title = plot.title();
     let (unit, svg, legend) = match plot {
         Plot::Lines { x, y, series, .. } => {
-            let names: Vec<&str> = series.iter().map(|series| series.name.as_str()).collect();
-            ("", lines(title, x, y, series)?, names)
+            let names: Vec<&str> = series.iter().map(Series::name).collect();
+            ("", lines(title, [x, y], series, palette)?, names)
         }
-        Plot::Bars { unit, bars: all, .. } => (unit.as_str(), bars(title, all)?, Vec::new()),
+        Plot::Bars { unit, bars: all, .. } => {
+            (unit.as_str(), bars(title, all, palette)?, Vec::new())
+        }
         Plot::Timeline { unit, lanes, .. } => {
             let labels = labels(lanes);
-            (unit.as_str(), timeline(title, lanes, &labels)?, labels)
+            (unit.as_str(), timeline(title, lanes, palette)?, labels)
         }
-        Plot::Flow { rows, .. } => ("ms", flow::draw(title, rows)?, Vec::new()),
+        Plot::Flow { rows, .. } => ("ms", flow::draw(title, rows, palette)?, Vec::new()),
     };
     let unit = if unit.is_empty() { String::new() } else { format!(", {unit}") };
     Ok(format!(
         "<figure><figcaption>{}{}</figcaption>\n{svg}{}</figure>\n",
-        escaped(title),
+        prose(title),
         escaped(&unit),
-        legend_of(&legend),
+        legend_of(&legend, palette),
     ))
 }
 
-fn legend_of(names: &[&str]) -> String {
-    let item = |(at, name): (usize, &&str)| {
-        let colour = colours::hex(colours::series(at));
-        let class = if at < colours::COUNT { "" } else { " class=\"ring\"" };
-        format!("<li><i{class} data-colour=\"{colour}\"></i>{}</li>", escaped(name))
+fn legend_of(names: &[&str], palette: &Palette<'_>) -> String {
+    let item = |name: &&str| {
+        let colour = colours::hex(palette.colour(name));
+        let class = if palette.is_second(name) { " class=\"ring\"" } else { "" };
+        format!("<li><i{class} data-colour=\"{colour}\"></i>{}</li>", prose(name))
     };
-    let items: String = names.iter().enumerate().map(item).collect();
+    let items: String = names.iter().map(item).collect();
     if items.is_empty() { items } else { format!("<ul class=\"legend\">{items}</ul>") }
 }
 
-fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Result<String, BenchError> {
+fn lines(
+    title: &str,
+    [x, y]: [&Axis; 2],
+    series: &[Series],
+    palette: &Palette<'_>,
+) -> Result<String, BenchError> {
     let points = series.iter().flat_map(|series| series.points.iter().copied());
     let over_x = Scale::over(points.clone().map(|(x, _)| x), x.log, is_bytes(x));
     let over_y = Scale::over(points.map(|(_, y)| y), y.log, is_bytes(y));
@@ -72,15 +80,15 @@ fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Result<String, B
             .y_desc(y.title.as_str())
             .draw()
             .map_err(drawing)?;
-        for (at, series) in series.iter().enumerate() {
-            let colour = colours::series(at);
+        for series in series {
+            let colour = palette.colour(&series.name);
             let drawn = |&(px, py): &(f64, f64)| {
                 px.is_finite() && py.is_finite() && (!x.log || px > 0.0) && (!y.log || py > 0.0)
             };
             let points: Vec<(f64, f64)> = series.points.iter().copied().filter(drawn).collect();
             // Past the colours that there are, rings on thin lines.
-            let (dot, width) =
-                if at < colours::COUNT { (colour.filled(), 2) } else { (colour.into(), 1) };
+            let is_second = palette.is_second(&series.name);
+            let (dot, width) = if is_second { (colour.into(), 1) } else { (colour.filled(), 2) };
             let dots = points.iter().map(|&point| Circle::new(point, 3, dot));
             chart.draw_series(dots).map_err(drawing)?;
             let line = LineSeries::new(points, colour.stroke_width(width));
@@ -91,17 +99,19 @@ fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Result<String, B
 }
 
 /// A name above each bar, so that long names fit on a phone.
-fn bars(title: &str, bars: &[Bar]) -> Result<String, BenchError> {
+fn bars(title: &str, bars: &[Bar], palette: &Palette<'_>) -> Result<String, BenchError> {
+    let names: Vec<&str> = bars.iter().map(|bar| bar.name.as_str()).collect();
+    let colours = palette.bars(&names);
     let ends = bars.iter().flat_map(|bar| [Some(bar.value), bar.high].into_iter().flatten());
     let scale = Scale::over(ends, false, false);
     let height = rows_height(bars.len());
     canvas::svg(title, height, |area| {
-        for (bar, top) in bars.iter().zip(tops()) {
+        for ((bar, colour), top) in bars.iter().zip(colours).zip(tops()) {
             write(area, &bar.name, (0, top + 9), HPos::Left, INK.0)?;
             let middle = top + 27;
             fill(area, [(0, middle - 7), (BARS_WIDTH, middle + 7)], colours::SOFT.0)?;
             let end = across(&scale, bar.value);
-            fill(area, [(0, middle - 7), (end.max(1), middle + 7)], colours::series(0))?;
+            fill(area, [(0, middle - 7), (end.max(1), middle + 7)], colour)?;
             if let Some((low, high)) = bar.low.zip(bar.high) {
                 whisker(area, across(&scale, low), across(&scale, high), middle)?;
             }
@@ -128,7 +138,7 @@ fn whisker(area: &Area<'_>, low: i32, high: i32, middle: i32) -> Result<(), Benc
     Ok(())
 }
 
-fn timeline(title: &str, lanes: &[Lane], labels: &[&str]) -> Result<String, BenchError> {
+fn timeline(title: &str, lanes: &[Lane], palette: &Palette<'_>) -> Result<String, BenchError> {
     let spans = lanes.iter().flat_map(|lane| &lane.spans);
     let scale = Scale::over(spans.flat_map(|span| [span.start, span.end]), false, false);
     let height = rows_height(lanes.len()) + 24;
@@ -144,10 +154,9 @@ fn timeline(title: &str, lanes: &[Lane], labels: &[&str]) -> Result<String, Benc
         for (lane, top) in lanes.iter().zip(tops()) {
             write(area, &lane.name, (0, top + 9), HPos::Left, INK.0)?;
             for span in &lane.spans {
-                let at = labels.iter().position(|label| **label == span.label).unwrap_or(0);
                 let [start, end] = [span.start, span.end].map(|at| place(&scale, at, RIGHT - 24));
                 let corners = [(start, top + 20), (end.max(start + 1), top + 36)];
-                fill(area, corners, colours::series(at))?;
+                fill(area, corners, palette.colour(&span.label))?;
             }
         }
         Ok(())
@@ -199,6 +208,10 @@ mod tests {
     use super::*;
     use crate::section::{FlowRow, FlowStep, Span};
 
+    fn drawn(plot: &Plot) -> String {
+        figure(plot, &Palette::of(std::slice::from_ref(plot))).unwrap()
+    }
+
     fn lines(log: bool, points: &[(f64, f64)]) -> Plot {
         let axis = |title: &str| Axis { title: title.into(), log };
         let points = points.iter().map(|&(x, y)| ("<a> & \"b\"", x, y));
@@ -215,7 +228,7 @@ mod tests {
     #[test]
     fn names_are_shown_as_they_are_and_nothing_names_a_network() {
         for plot in [lines(true, &[(1.0, 2.0), (1e9, 3.0)]), flow(3)] {
-            let figure = figure(&plot).unwrap();
+            let figure = drawn(&plot);
             for raw in ["<a>", "<title>", "<of>", "<1>", "& ", "http"] {
                 assert!(!figure.contains(raw), "{raw}: {figure}");
             }
@@ -245,14 +258,14 @@ mod tests {
             flow(0),
             flow(9),
         ] {
-            let figure = figure(&plot).unwrap();
+            let figure = drawn(&plot);
             assert!(figure.contains("<svg") && !figure.contains("NaN"), "{plot:?}: {figure}");
         }
     }
 
     #[test]
     fn a_time_stands_in_each_step_and_their_sum_beside_the_way() {
-        let figure = figure(&flow(4)).unwrap();
+        let figure = drawn(&flow(4));
         assert_eq!(figure.matches("1.50 ms").count(), 8, "{figure}");
         assert_eq!(figure.matches("together 6.00 ms").count(), 2, "{figure}");
         assert_eq!(figure.matches("not timed alone").count(), 2, "{figure}");

@@ -36,6 +36,17 @@ impl Tabled for InFlightReport {
         ]
     }
 
+    fn headline(&self) -> String {
+        let Some(storm) = &self.storm else { return self.conclusion() };
+        format!(
+            "Of {} copies whose lease was dropped while the GPU used it, {} arrived wrong, and {} slots \
+             did not come home.",
+            text::count(storm.rounds),
+            text::count(storm.mismatches),
+            text::count(storm.leaks),
+        )
+    }
+
     fn conclusion(&self) -> String {
         let ratio = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), text::ratio);
         let pytorch = match (&self.pytorch, self.ratios.ours_over_pytorch) {
@@ -47,12 +58,12 @@ impl Tabled for InFlightReport {
             ),
             _ => "No figures of PyTorch to compare with were given. ".to_owned(),
         };
-        let count = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let count = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), text::count);
         format!(
             "{pytorch}With 512 fences pending the 99th percentile of a round is {} of that with 8 \
              (8 threads). Of {} copies {} arrived wrong, and {} slots did not come home.",
             ratio(self.ratios.p99_512_over_8),
-            self.storm.as_ref().map_or(0, |storm| storm.rounds),
+            text::count(self.storm.as_ref().map_or(0, |storm| storm.rounds)),
             count(self.mismatches),
             count(self.leaks),
         )
@@ -62,7 +73,10 @@ impl Tabled for InFlightReport {
 impl InFlightReport {
     fn round_table(&self) -> Table {
         let header = vec!["ns a round, median / p99", "round", "copy call", "added"];
-        let cell = |spread: &Spread| format!("{:.0} / {:.0}", spread.median, spread.p99);
+        let cell = |spread: &Spread| {
+            let [median, p99] = [spread.median, spread.p99].map(text::number);
+            format!("{median} / {p99}")
+        };
         let mut rows: Vec<Vec<String>> = self
             .round
             .iter()
@@ -103,11 +117,11 @@ impl InFlightReport {
         let header = vec!["rounds", "seconds", "rounds/s", "mismatches", "leaks", "resident drift"];
         let rows = self.storm.iter().map(|storm| {
             vec![
-                storm.rounds.to_string(),
+                text::count(storm.rounds),
                 text::number(storm.seconds),
                 text::number(storm.rounds_per_s),
-                storm.mismatches.to_string(),
-                storm.leaks.to_string(),
+                text::count(storm.mismatches),
+                text::count(storm.leaks),
                 format!("{:.1} MB", storm.resident_drift_bytes as f64 / 1e6),
             ]
         });
@@ -134,7 +148,7 @@ impl InFlightReport {
                 row.case.clone(),
                 format!("{:.2}", row.cpu_percent),
                 text::number(row.wakes_per_s),
-                row.frames.to_string(),
+                text::count(row.frames),
             ]
         });
         ("What the keeper costs", header, rows.collect())

@@ -17,7 +17,7 @@ impl NeighboursReport {
     pub fn section(&self) -> Section {
         let plots = self.works().into_iter().flat_map(|work| self.bars(&work)).collect();
         let title = "What pinning for each frame does to other threads";
-        Section::of(NEIGHBOURS, title, self, &self.ratios, plots)
+        Section::of(NEIGHBOURS, title, self, &(), plots)
     }
 
     /// The kinds of turn, in their order.
@@ -55,9 +55,7 @@ impl NeighboursReport {
         let row = |ratios: &super::report::CaseRatios| {
             let some = [ratios.turns_over_alone, ratios.p50_over_alone].map(Some);
             let cells = some.into_iter().chain([ratios.p99_over_alone]);
-            let cell = |range: Option<Range>| {
-                range.map_or_else(|| "-".to_owned(), |range| share(range.median))
-            };
+            let cell = |range: Option<Range>| range.map_or_else(|| "-".to_owned(), share);
             let name = format!("{}: {}", ratios.work, ratios.case);
             std::iter::once(name).chain(cells.map(cell)).collect()
         };
@@ -77,7 +75,7 @@ impl NeighboursReport {
                 let times = [felt.p50_us.median, felt.p99_us.median, felt.max_us.high];
                 cells.extend(times.map(text::number));
                 cells.push(format!("{}%", text::number(felt.long_percent.median)));
-                cells.push(felt.turns.to_string());
+                cells.push(text::count(felt.turns));
                 rows.push(cells);
             }
         }
@@ -114,6 +112,27 @@ impl Tabled for NeighboursReport {
         ]
     }
 
+    fn headline(&self) -> String {
+        let Some(work) = self.works().into_iter().next() else { return String::new() };
+        let longest = |case: &str| self.felt(case, &work).map(|felt| felt.max_us.high / 1e3);
+        // The pair of the case that is felt most.
+        let pairs = self.pairs().into_iter();
+        let felt = pairs
+            .filter_map(|(pinning, pool)| Some((longest(&pinning)?, longest(&pool)?, pinning)));
+        let felt = felt.max_by(|one, other| one.0.total_cmp(&other.0));
+        let (Some((pinning, pool, case)), Some(alone)) = (felt, longest(ALONE)) else {
+            return self.conclusion();
+        };
+        format!(
+            "A {work} takes up to {} ms beside a thread that pins each frame ({}), {} beside one that \
+             leases them, {} alone.",
+            text::number(pinning),
+            case.trim_start_matches("pinning, "),
+            text::number(pool),
+            text::number(alone),
+        )
+    }
+
     fn conclusion(&self) -> String {
         let Some(work) = self.works().into_iter().next() else { return String::new() };
         let longest = |case: &str| self.felt(case, &work).map(|felt| felt.max_us.high);
@@ -141,7 +160,12 @@ impl Tabled for NeighboursReport {
     }
 }
 
-/// A ratio; a small one by its digits.
-fn share(ratio: f64) -> String {
-    if ratio < 0.1 { format!("{ratio:.4}x") } else { text::ratio(ratio) }
+/// A ratio with its ends; a small one by its digits.
+fn share(range: Range) -> String {
+    let Range { median, low, high } = range;
+    if median < 0.1 {
+        format!("{median:.4}x ({low:.4}x to {high:.4}x)")
+    } else {
+        text::ratio_range(range)
+    }
 }

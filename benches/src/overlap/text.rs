@@ -23,7 +23,7 @@ impl OverlapReport {
     pub fn section(&self) -> Section {
         let timelines = self.timelines.iter().map(timeline);
         let plots = std::iter::once(self.lines()).chain(timelines).collect();
-        Section::of(OVERLAP, "Copies and kernels at once", self, &self.ratios, plots)
+        Section::of(OVERLAP, "Copies and kernels at once", self, &(), plots)
     }
 
     /// Speed-ups by the number of streams.
@@ -43,8 +43,7 @@ impl OverlapReport {
                 Some(1) => format!("{}, 1 stream", row.memory),
                 Some(streams) => format!("{}, {streams} streams", row.memory),
             };
-            let ratios =
-                [row.speedup, row.pageable_over_this].map(|range| text::ratio(range.median));
+            let ratios = [row.speedup, row.pageable_over_this].map(text::ratio_range);
             let ms = [row.ms.median, row.ms.low, row.ms.high].map(text::number);
             std::iter::once(name).chain(ratios).chain(ms).collect()
         };
@@ -99,6 +98,21 @@ impl Tabled for OverlapReport {
             ("All chunks to the device, through the kernel and back", rows, self.rows_table()),
             ("Each step by itself", alone, self.alone_table()),
         ]
+    }
+
+    fn headline(&self) -> String {
+        let ratios = &self.ratios;
+        let (Some(pinned), Some(pageable)) = (ratios.pinned_speedup, ratios.pageable_speedup)
+        else {
+            return self.conclusion();
+        };
+        format!(
+            "From pinned memory, copies and kernels in {} streams are {} as fast as one after the \
+             other; from pageable memory {}.",
+            ratios.pinned_streams.unwrap_or(0),
+            text::ratio(pinned.median),
+            text::ratio(pageable.median),
+        )
     }
 
     fn conclusion(&self) -> String {

@@ -48,13 +48,11 @@ impl PressureReport {
                 cached,
             ),
         ];
-        Section::of(PRESSURE, title, self, &self.ratios, plots)
+        Section::of(PRESSURE, title, self, &(), plots)
     }
 
     fn ratio_rows(&self) -> Vec<Vec<String>> {
-        let cell = |range: Option<Range>| {
-            range.map_or_else(|| "-".to_owned(), |range| text::ratio(range.median))
-        };
+        let cell = |range: Option<Range>| range.map_or_else(|| "-".to_owned(), text::ratio_range);
         let rows = self.ratios.iter().map(|ratios| {
             let cells =
                 [Some(ratios.map_over_none), Some(ratios.stream_over_none), ratios.read_over_none];
@@ -76,7 +74,7 @@ impl PressureReport {
                 text::number(row.stream_gb_per_s),
                 median(row.read_ms),
                 median(row.cached_percent) + if row.cached_percent.is_some() { "%" } else { "" },
-                row.rounds.to_string(),
+                text::count(row.rounds),
             ]
         };
         self.rows.iter().map(row).collect()
@@ -108,6 +106,17 @@ impl Tabled for PressureReport {
             ("The neighbour's times over those beside nothing pinned", ratios, self.ratio_rows()),
             ("The neighbour", figures, self.figure_rows()),
         ]
+    }
+
+    fn headline(&self) -> String {
+        let Some(ratios) = self.ratios.last() else { return self.conclusion() };
+        format!(
+            "Beside {} that is pinned, a neighbour takes {} of the time to map memory and {} to go \
+             through it.",
+            ratios.pinned,
+            text::ratio(ratios.map_over_none.median),
+            text::ratio(ratios.stream_over_none.median),
+        )
     }
 
     fn conclusion(&self) -> String {

@@ -54,6 +54,18 @@ impl Tabled for StagedReport {
         tables
     }
 
+    fn headline(&self) -> String {
+        let staged = self.staged(self.ratios_bytes, Direction::ALL[0].name());
+        let Some(staged) = staged else { return self.conclusion() };
+        format!(
+            "A stager brings ordinary memory to the device at {} GB/s: {} of the driver's own copy, {} of \
+             what a lease reaches.",
+            text::number(staged.gb_per_s),
+            ratio(self.ratios.h2d_over_pageable),
+            ratio(self.ratios.h2d_over_pinned),
+        )
+    }
+
     fn conclusion(&self) -> String {
         let parts = [self.of_uploads(), self.of_downloads(), self.of_files(), self.of_pytorch()];
         parts.into_iter().flatten().collect::<Vec<_>>().join(" ")

@@ -14,7 +14,7 @@ impl StartupReport {
             self.stalls_plot("Longest call of another thread of this process", |row| &row.own),
         ];
         let title = "Opening pools, and who is held up by it";
-        Section::of(STARTUP, title, self, &self.ratios, plots)
+        Section::of(STARTUP, title, self, &(), plots)
     }
 
     fn rates_plot(&self) -> Plot {

@@ -25,7 +25,7 @@ impl Tabled for StartupReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let mut tables = vec![self.opens_table(), self.ratios_table(), self.neighbours_table()];
+        let mut tables = vec![self.ratios_table(), self.opens_table(), self.neighbours_table()];
         if let Some(theirs) = &self.pytorch {
             let header = vec!["PyTorch, ms", "empty, pinned", "lowest", "highest", "pin_memory()"];
             let rows = theirs.rows.iter().map(pytorch_row).collect();

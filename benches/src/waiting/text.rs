@@ -29,12 +29,18 @@ impl Tabled for WaitingReport {
         ]
     }
 
+    fn headline(&self) -> String {
+        format!(
+            "With everybody in line, tasks lease at {} and threads at {} of the rate of those who never \
+             wait.",
+            text::ratio(self.ratios.waiting_over_free_tasks.median),
+            text::ratio(self.ratios.waiting_over_free_threads.median),
+        )
+    }
+
     fn conclusion(&self) -> String {
         let ratios = &self.ratios;
-        let range = |range: Range| {
-            let [median, low, high] = [range.median, range.low, range.high].map(text::ratio);
-            format!("{median} ({low} to {high})")
-        };
+        let range = text::ratio_range;
         format!(
             "The 99.9th percentile of a wait is {} of the median with tasks and {} with threads. \
              With everybody in line, tasks lease at {} and threads at {} of the rate of those who \
@@ -79,8 +85,8 @@ fn rate_table(title: &'static str, rows: &[LoadRow]) -> Table {
         let percent = row.in_line_percent;
         let rest = [
             percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
-            row.cancelled.to_string(),
-            row.lost.to_string(),
+            text::count(row.cancelled),
+            text::count(row.lost),
         ];
         std::iter::once(name(row)).chain(rates(&row.leases_per_s)).chain(rest).collect()
     });

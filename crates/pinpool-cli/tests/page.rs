@@ -10,13 +10,13 @@ mod html;
 #[path = "common/schema.rs"]
 mod schema;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Ran, assert_refused, pinpool, run};
-use pinpool_bench::report::Report;
+use pinpool_bench::report::{Report, SCENARIOS};
 use schema::Schema;
 
 /// Runs the command where no device is seen.
@@ -64,6 +64,34 @@ fn assert_page(folder: &Path) -> String {
     page
 }
 
+/// The anchors of all scenarios, as the page has them from top to bottom.
+fn sections(page: &str) -> Vec<&str> {
+    let tags = html::tags(page);
+    let sections = tags.into_iter().filter(|tag| tag.name == "section");
+    let attributes = sections.flat_map(|tag| tag.attributes);
+    let ids = attributes.filter(|&(name, value)| name == "id" && value != "article");
+    ids.map(|(_, id)| id).collect()
+}
+
+/// Whether scenarios, several of which may be of one, stand in the order in which all are shown.
+fn in_order(ids: &[&str]) -> bool {
+    let place = |id: &&str| SCENARIOS.iter().position(|name| id.starts_with(name));
+    let places: Option<Vec<usize>> = ids.iter().map(place).collect();
+    places.expect("a known scenario of each section").is_sorted()
+}
+
+/// The rows of each table that stands open, and of each that does not.
+fn rows(page: &str) -> [Vec<usize>; 2] {
+    let (mut open, mut closed) = (Vec::new(), Vec::new());
+    for (at, _) in page.match_indices("<table>") {
+        let (before, table) = page.split_at(at);
+        let rows = table.split("</table>").next().unwrap().matches("<tr>").count() - 1;
+        let is_closed = before.matches("<details>").count() > before.matches("</details>").count();
+        (if is_closed { &mut closed } else { &mut open }).push(rows);
+    }
+    [open, closed]
+}
+
 fn count(page: &str, name: &str) -> usize {
     html::tags(page).iter().filter(|tag| tag.name == name).count()
 }
@@ -81,7 +109,9 @@ fn all_runs_every_scenario_and_shows_it_on_one_page() {
     let results = results(folder.path());
     let names: BTreeSet<String> =
         results.iter().map(|(file, _)| file.replace(".json", "")).collect();
-    assert_eq!(names, schema.scenarios().into_iter().map(str::to_owned).collect());
+    let scenarios = schema.scenarios().into_iter();
+    // One of them is run with frames of another size as well.
+    assert_eq!(names, scenarios.chain(["frames-4k"]).map(str::to_owned).collect());
     let page = assert_page(folder.path());
     let mut plots = 0;
     for (file, report) in &results {
@@ -89,17 +119,23 @@ fn all_runs_every_scenario_and_shows_it_on_one_page() {
             schema.errors(&serde_json::from_str(&read(&folder.path().join(file))).unwrap());
         assert!(errors.is_empty(), "{file}: {errors:#?}");
         let (section, origin) = (report.section(), report.origin());
-        assert_eq!(format!("{}.json", section.id), *file);
-        assert!(ran.stderr.contains(&format!("] {}\n", origin.scenario)), "{ran:?}");
+        let name = file.replace(".json", "");
+        assert!(name == section.id || name == "frames-4k" && section.id == "frames", "{file}");
+        assert!(ran.stderr.contains(&format!("] {name}\n")), "{ran:?}");
         assert_eq!(origin.command, origin.command.replace(folder.path().to_str().unwrap(), ""));
-        assert!(page.contains(&format!("<section id=\"{}-", section.id)), "{file}");
         assert!(!section.conclusion.is_empty() && !section.method.is_empty(), "{section:?}");
+        let length = section.headline.chars().count();
+        assert!((1..=240).contains(&length) || section.not_run.is_some(), "{}", section.headline);
         match report.not_run() {
             Some(reason) => assert_eq!(section.not_run.as_deref(), Some(reason)),
             None => assert!(!section.tables.is_empty() && !section.plots.is_empty(), "{file}"),
         }
         plots += section.plots.len();
     }
+    let run: Vec<&str> =
+        ran.stderr.lines().filter_map(|line| line.split_once("] ")?.1.into()).collect();
+    assert_eq!(sections(&page), run, "they are run and shown in one order");
+    assert!(in_order(&run), "{run:?}");
     assert!(plots >= 8, "{plots}");
     assert_eq!(count(&page, "svg"), plots);
     assert_eq!(count(&page, "figcaption"), plots);
@@ -147,10 +183,16 @@ fn every_committed_result_fits_on_a_page() {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
     let page = assert_page(folder.path());
     assert_eq!(self::results(folder.path()).len(), files.len());
+    assert_eq!(sections(&page).len(), files.len());
+    assert!(in_order(&sections(&page)), "in their own order, not in that of the files");
+    let [open, closed] = rows(&page);
+    assert!(open.iter().all(|rows| *rows <= 12) && open.len() > files.len(), "{open:?}");
+    assert!(closed.iter().all(|rows| *rows > 12) && !closed.is_empty(), "{closed:?}");
+    one_colour_each(&page);
     assert!(folder.path().join("lease-2.json").is_file(), "several results of one scenario");
     assert!(count(&page, "svg") >= files.len(), "every one of these has figures");
     // What is said of pinned memory, and this GPU's figures.
-    for words in ["The article's figures", "12 GB/s", "NVIDIA H200"] {
+    for words in ["The article's figures", "12\u{a0}GB/s", "NVIDIA H200"] {
         assert!(page.contains(words), "{words}");
     }
     in_a_browser(folder.path());
@@ -193,7 +235,7 @@ fn a_single_scenario_makes_a_page_too() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(ran.stdout, read(&report.join("frames.json")), "both are the same result");
     let page = assert_page(&report);
-    assert!(page.contains("<section id=\"frames-0\">") && count(&page, "svg") >= 1, "{page}");
+    assert!(page.contains("<section id=\"frames\">") && count(&page, "svg") >= 1, "{page}");
 }
 
 #[test]
@@ -236,6 +278,22 @@ fn requests_that_make_no_sense_are_refused_before_anything_is_measured() {
     assert_refused(&page(file), &["no result of `pinpool bench`"]);
     assert!(!report.exists());
     assert!(started.elapsed().as_secs() < 30);
+}
+
+/// Asserts that a name in legends of one section has the same colour in all of them.
+fn one_colour_each(page: &str) {
+    let mut seen_twice = 0;
+    for section in page.split("<section ").skip(1) {
+        let mut colours = BTreeMap::new();
+        for item in section.split("data-colour=\"").skip(1) {
+            let (colour, rest) = item.split_once("\"></i>").unwrap();
+            let (name, _) = rest.split_once("</li>").unwrap();
+            let before = colours.insert(name, colour);
+            assert!(before.is_none_or(|before| before == colour), "{name}: {before:?}, {colour}");
+            seen_twice += usize::from(before.is_some());
+        }
+    }
+    assert!(seen_twice > 0, "no name is in two pictures");
 }
 
 /// Opens the page in a browser, where one is installed, and asserts that it has nothing to say and

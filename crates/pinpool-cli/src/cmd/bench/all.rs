@@ -34,7 +34,10 @@ pub(crate) fn run(arguments: &AllArgs) -> Result<(), Failure> {
         found.push(match ran {
             Ok(report) => {
                 out::print_to_stderr(&format!("{} took {took:.1} s\n", entry.name));
-                Found::Ran(report)
+                match &page {
+                    Some(folder) => folder.found(report, &json),
+                    None => Found::Ran(report),
+                }
             }
             Err(reason) => {
                 let line = format!("{} FAILED after {took:.1} s: {reason}\n", entry.name);

@@ -17,13 +17,8 @@ pub(crate) fn run(arguments: &PageArgs) -> Result<(), Failure> {
         arguments.files.iter().map(|path| read(path)).collect();
     let reports = reports?;
     let folder = Folder::check(&arguments.report)?;
-    let found = reports.into_iter().zip(&arguments.files).map(|(report, path)| {
-        match folder.name_within(path) {
-            Some(name) => Found::There(report, name),
-            None => Found::Ran(report),
-        }
-    });
-    folder.write(found.collect())
+    let found = reports.into_iter().zip(&arguments.files);
+    folder.write(found.map(|(report, path)| folder.found(report, path)).collect())
 }
 
 /// Reads a result that was written before.
@@ -55,6 +50,14 @@ impl Folder {
         let page = path.join(PAGE);
         output::check_writable(&page).map_err(|cause| Failure::cannot_write(&page, &cause))?;
         Ok(Self(path.to_owned()))
+    }
+
+    /// A result that was read from this file.
+    pub(super) fn found(&self, report: Box<Report>, path: &Path) -> Found {
+        match self.name_within(path) {
+            Some(name) => Found::There(report, name),
+            None => Found::Ran(report),
+        }
     }
 
     /// The name of a file that lies in this folder.
