@@ -116,6 +116,18 @@ pub(crate) fn check(max_pinned: Option<u64>) -> Result<(), BenchError> {
     }
 }
 
+/// Refuses sizes of nothing, and those above `most` bytes.
+///
+/// # Errors
+/// [`BenchError::Input`] naming the option.
+pub(crate) fn check_sizes(sizes: &[usize], most: usize) -> Result<(), BenchError> {
+    let wrong = sizes.iter().find(|size| !(1..=most).contains(*size));
+    wrong.map_or(Ok(()), |wrong| {
+        let limit = text::bytes(most as u64);
+        Err(BenchError::Input(format!("--size {wrong}: from 1 byte to {limit} expected")))
+    })
+}
+
 /// Leaves each note once, in the order in which they came.
 pub(crate) fn each_once(notes: &mut Vec<String>) {
     let mut seen = Vec::new();

@@ -49,7 +49,8 @@ pub fn markdown_section(header: &[&str], rows: &[Vec<String>]) -> String {
 
 /// A byte count in the binary unit in which it is a short whole number, else in decimal ones.
 pub fn bytes(count: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    const UNITS: [(u64, &str); 4] =
+        [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     for (unit, name) in UNITS {
         if count.is_multiple_of(unit) && (1..1024).contains(&(count / unit)) {
             return format!("{} {name}", count / unit);
@@ -68,8 +69,13 @@ pub fn ratio(value: f64) -> String {
 }
 
 /// A ratio with its lowest and highest round, where they read as others.
-pub(crate) fn ratio_range(Range { median, low, high }: Range) -> String {
-    let [median, low, high] = [median, low, high].map(ratio);
+pub(crate) fn ratio_range(range: Range) -> String {
+    spread(range, ratio)
+}
+
+/// A median with its lowest and highest round, each written in this way.
+pub(crate) fn spread(range: Range, written: fn(f64) -> String) -> String {
+    let [median, low, high] = [range.median, range.low, range.high].map(written);
     if low == high { median } else { format!("{median} ({low} to {high})") }
 }
 
@@ -125,6 +131,7 @@ mod tests {
         assert_eq!(bytes(4096), "4 KiB");
         assert_eq!(bytes(6_220_800), "6.2 MB");
         assert_eq!(bytes(4_294_967_297), "4.3 GB");
+        assert_eq!(bytes(1 << 40), "1 TiB");
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(64 << 20), "64 MiB");
         assert_eq!(bytes(3_110_401), "3.1 MB");

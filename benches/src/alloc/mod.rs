@@ -31,9 +31,7 @@ impl AllocOptions {
     /// [`BenchError::Input`] for a size of nothing or of more than [`SIZE_MAX`], and for a limit of
     /// less than a page.
     pub fn check(&self) -> Result<Vec<usize>, BenchError> {
-        if let Some(wrong) = self.sizes.iter().find(|size| !(1..=SIZE_MAX).contains(*size)) {
-            return Err(BenchError::Input(format!("--size {wrong}: from 1 to {SIZE_MAX} bytes")));
-        }
+        pin_room::check_sizes(&self.sizes, SIZE_MAX)?;
         pin_room::check(self.max_pinned)?;
         Ok(match (self.sizes.is_empty(), self.quick) {
             (false, _) => self.sizes.clone(),

@@ -32,10 +32,7 @@ impl BreakEvenOptions {
     /// [`BenchError::Input`] for a size of nothing or of more than [`SIZE_MAX`](crate::copy::SIZE_MAX),
     /// and for a limit of less than a page.
     pub fn check(&self) -> Result<Vec<usize>, BenchError> {
-        let most = crate::copy::SIZE_MAX;
-        if let Some(wrong) = self.sizes.iter().find(|size| !(1..=most).contains(*size)) {
-            return Err(BenchError::Input(format!("--size {wrong}: from 1 to {most} bytes")));
-        }
+        pin_room::check_sizes(&self.sizes, crate::copy::SIZE_MAX)?;
         pin_room::check(self.max_pinned)?;
         Ok(match (self.sizes.is_empty(), self.quick) {
             (false, _) => self.sizes.clone(),

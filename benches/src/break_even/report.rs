@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
+use crate::copy::DIRECTIONS;
 use crate::header::Header;
-use crate::report::{DIRECTIONS, to_json};
+use crate::json::to_json;
 
 /// A result of the scenario `break-even`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

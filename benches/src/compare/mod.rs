@@ -2,8 +2,8 @@
 //! nothing of how they were measured.
 
 mod better;
-
-use std::fmt::Write as _;
+mod notes;
+mod table;
 
 use serde_json::Value;
 
@@ -66,19 +66,48 @@ pub struct Change {
     pub better: Better,
 }
 
+/// What is asked of the second result, in percent.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Limits {
+    /// The most by which a ratio may be worse.
+    pub max_regression: Option<f64>,
+    /// The most by which any ratio may differ, whichever way is better.
+    pub within: Option<f64>,
+}
+
 impl Change {
+    /// How much was added, in percent of the first.
+    pub fn percent(&self) -> f64 {
+        change_percent(self.before.value, self.after.value)
+    }
+
     /// How much worse the second is, in percent; negative where it is better.
     pub fn worse_percent(&self) -> f64 {
         self.better.worse_percent(self.before.value, self.after.value)
     }
 
+    /// Whether it is worse by more than so much. Of ratios with rounds these are the medians.
+    pub fn is_worse(&self, limit_percent: f64) -> bool {
+        !self.is_last_digit() && self.worse_percent() > limit_percent
+    }
+
+    /// Whether it differs by more than so much, either way.
+    pub fn differs(&self, limit_percent: f64) -> bool {
+        !self.is_last_digit() && self.percent().abs() > limit_percent
+    }
+
     /// Whether both have rounds, and some of one lie among those of the other.
-    fn is_within_spread(&self) -> bool {
+    pub fn is_within_spread(&self) -> bool {
         let ends = |ratio: &Ratio| ratio.low.zip(ratio.high);
         let (Some(before), Some(after)) = (ends(&self.before), ends(&self.after)) else {
             return false;
         };
         before.0 <= after.1 && after.0 <= before.1
+    }
+
+    /// Whether they differ by no more than what results are rounded to.
+    fn is_last_digit(&self) -> bool {
+        (self.after.value - self.before.value).abs() < LAST_DIGIT
     }
 }
 
@@ -116,61 +145,18 @@ impl Comparison {
                 "no ratio of \"{first}\" was measured in both {before} and {after}"
             ));
         }
-        Ok(Self { scenario: first, changes, only_in_one, notes: notes(&one, &other) })
+        Ok(Self { scenario: first, changes, only_in_one, notes: notes::of(&one, &other) })
     }
 
     /// The ratios that are worse by more than so much.
     pub fn regressions(&self, limit_percent: f64) -> Vec<&Change> {
-        self.changes.iter().filter(|change| change.worse_percent() > limit_percent).collect()
+        self.changes.iter().filter(|change| change.is_worse(limit_percent)).collect()
     }
 
-    /// The table for people.
-    pub fn to_text(&self, limit_percent: Option<f64>) -> String {
-        let rows: Vec<Vec<String>> =
-            self.changes.iter().map(|change| row(change, limit_percent)).collect();
-        let header =
-            ["ratio", "before", "rounds", "after", "rounds", "change", "better", "verdict"];
-        let mut text = format!("{}\n\n{}", self.scenario, text::table(&header, &rows));
-        for note in &self.notes {
-            // Writing to a `String` cannot fail.
-            let _ = write!(text, "\nNote: {note}");
-        }
-        if !self.only_in_one.is_empty() {
-            let _ = write!(text, "\nNot in both: {}", self.only_in_one.join(", "));
-        }
-        if let Some(limit) = limit_percent {
-            let (worse, all) = (self.regressions(limit).len(), self.changes.len());
-            let _ = write!(text, "\n{worse} of {all} ratios are worse by more than {limit} %");
-        }
-        text.push('\n');
-        text
+    /// The ratios that differ by more than so much, either way.
+    pub fn differences(&self, limit_percent: f64) -> Vec<&Change> {
+        self.changes.iter().filter(|change| change.differs(limit_percent)).collect()
     }
-}
-
-fn row(change: &Change, limit_percent: Option<f64>) -> Vec<String> {
-    let spread = |ratio: &Ratio| {
-        let ends = ratio.low.zip(ratio.high);
-        ends.map_or_else(|| "-".to_owned(), |(low, high)| format!("{low:.3} to {high:.3}"))
-    };
-    let is_past = limit_percent.is_some_and(|limit| change.worse_percent() > limit);
-    let verdict = match (is_past, change.is_within_spread()) {
-        (true, true) => "WORSE, rounds overlap",
-        (true, false) => "WORSE",
-        (false, true) => "within the rounds",
-        (false, false) if change.worse_percent() > 0.0 => "worse",
-        (false, false) => "no worse",
-    };
-    let (before, after) = (&change.before, &change.after);
-    vec![
-        before.name.clone(),
-        format!("{:.3}", before.value),
-        spread(before),
-        format!("{:.3}", after.value),
-        spread(after),
-        format!("{:+.1} %", change_percent(before.value, after.value)),
-        change.better.words().to_owned(),
-        verdict.to_owned(),
-    ]
 }
 
 /// The scenario of a result, and all of it.
@@ -185,26 +171,6 @@ fn read(side: Side<'_>) -> Result<(String, Value), String> {
         return Err(format!("{} holds no figures: {reason}", side.name));
     }
     Ok((scenario.to_owned(), json))
-}
-
-/// What a reader must know before trusting the changes.
-fn notes(before: &Value, after: &Value) -> Vec<String> {
-    let mut notes = Vec::new();
-    if [before, after].iter().any(|json| json.get("quick") == Some(&Value::Bool(true))) {
-        notes.push("a quick run is among the two: its figures mean little".to_owned());
-    }
-    let hardware = |json: &Value| {
-        let machine = json.get("machine")?;
-        Some((
-            machine.get("cpu")?.clone(),
-            machine.get("cores")?.clone(),
-            machine.get("gpu")?.clone(),
-        ))
-    };
-    if hardware(before) != hardware(after) {
-        notes.push("the two are of different machines".to_owned());
-    }
-    notes
 }
 
 /// Numbers and ranges below a value; the names of a row are its texts and whole numbers.
@@ -248,6 +214,9 @@ fn row_name(row: &Value) -> String {
     });
     names.collect::<Vec<_>>().join(", ")
 }
+
+/// Results are rounded to three decimals: one more in the last may be next to nothing.
+const LAST_DIGIT: f64 = 0.001_5;
 
 #[cfg(test)]
 mod tests {

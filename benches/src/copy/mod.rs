@@ -7,13 +7,14 @@ mod reader;
 pub mod report;
 mod section;
 mod sweep;
+mod text;
 
 use crate::cuda_rig::CudaRig;
 use crate::machine::{self, Machine};
-use crate::report::{COPY, CopyRatio, CopyReport, CopyRow, DIRECTIONS};
 use crate::timing::{self, Progress, rounded};
 use crate::{BenchError, pin_room};
 pub use buffers::{Buffers, Source};
+use report::{COPY, CopyRatio, CopyReport, CopyRow};
 
 /// What to copy.
 #[derive(Debug, Clone, Default)]
@@ -35,9 +36,7 @@ impl CopyOptions {
     /// [`BenchError::Input`] for a size of nothing or of more than [`SIZE_MAX`], and for a limit of
     /// less than a page.
     pub fn check(&self) -> Result<Vec<usize>, BenchError> {
-        if let Some(wrong) = self.sizes.iter().find(|size| !(1..=SIZE_MAX).contains(*size)) {
-            return Err(BenchError::Input(format!("--size {wrong}: from 1 to {SIZE_MAX} bytes")));
-        }
+        pin_room::check_sizes(&self.sizes, SIZE_MAX)?;
         pin_room::check(self.max_pinned)?;
         let mut sizes = self.sizes.clone();
         if sizes.is_empty() && self.quick {
@@ -128,6 +127,9 @@ impl Direction {
         }
     }
 }
+
+/// Host to device, device to host, as results name them.
+pub const DIRECTIONS: [&str; 2] = ["h2d", "d2h"];
 
 /// The sources that are interleaved copy by copy.
 const PINNED: [Source; 3] = [Source::Lease, Source::LeaseMemory, Source::Raw];

@@ -1,9 +1,74 @@
-//! What the scenario `copy` measures of all kinds of memory: a part of its result.
+//! The result of the scenario `copy`: its JSON form, which is committed.
 
 use serde::{Deserialize, Serialize};
 
+use crate::BenchError;
+use crate::json::{is_false, to_json};
 use crate::link::Rate;
+use crate::machine::Machine;
 use crate::timing::{Range, rounded};
+
+/// A result of the scenario `copy`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CopyReport {
+    /// Always [`COPY`].
+    pub scenario: String,
+    /// Why nothing was measured, where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_run: Option<String>,
+    /// The machine of the run.
+    pub machine: Machine,
+    /// The command that was run.
+    pub command: String,
+    /// The commit that was built.
+    pub commit: String,
+    /// How the figures were made.
+    pub method: String,
+    /// The sizes copied, in bytes.
+    pub sizes: Vec<u64>,
+    /// One row for each size, direction and source.
+    pub rows: Vec<CopyRow>,
+    /// Bandwidth against raw pinned memory, for each size and direction.
+    pub ratios: Vec<CopyRatio>,
+    /// Whether every part ran in a small size, whose figures mean little.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub quick: bool,
+    /// All kinds of host memory and the link; results of before they were compared have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<Box<Kinds>>,
+}
+
+/// The bandwidth of one kind of memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CopyRow {
+    /// The kind of host memory, and for leases whether the pool's own calls copy.
+    pub name: String,
+    /// "h2d" or "d2h".
+    pub direction: String,
+    /// Bytes of one copy.
+    pub bytes: u64,
+    /// Decimal gigabytes per second, at the median time.
+    pub gb_per_s: f64,
+    /// Median time of one copy and its wait.
+    pub p50_us: f64,
+    /// Copies counted.
+    pub repeats: u64,
+}
+
+/// Bandwidths over that of raw `cuMemHostAlloc` memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CopyRatio {
+    /// "h2d" or "d2h".
+    pub direction: String,
+    /// Bytes of one copy.
+    pub bytes: u64,
+    /// `upload` and `download` of a lease, with all that they keep track of.
+    pub lease_over_raw: f64,
+    /// The same raw copy call, from the memory of a lease.
+    pub lease_memory_over_raw: f64,
+    /// The same raw copy call, from pageable memory.
+    pub pageable_over_raw: f64,
+}
 
 /// Every kind of host memory over many sizes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -77,6 +142,16 @@ pub struct KindRow {
     pub unsteady: bool,
 }
 
+impl CopyReport {
+    /// The result as the JSON that is committed.
+    ///
+    /// # Errors
+    /// Never for a result of a run; the writer's reason else.
+    pub fn to_json(&self) -> Result<String, BenchError> {
+        to_json(self)
+    }
+}
+
 impl Link {
     /// Of a link, or of why it is not known, and the best bandwidths of both directions.
     pub(super) fn new(rate: Result<Rate, String>, best: [f64; 2]) -> Self {
@@ -98,3 +173,6 @@ impl Link {
         }
     }
 }
+
+/// The name of the scenario.
+pub const COPY: &str = "copy";

@@ -3,9 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::METHOD_KINDS;
-use super::report::{KindRow, Kinds, Link};
-use crate::report::{COPY, CopyRatio, CopyReport, DIRECTIONS};
+use super::report::{COPY, CopyRatio, CopyReport, KindRow, Kinds, Link};
+use super::{DIRECTIONS, METHOD_KINDS};
 use crate::section::{Axis, Bar, Plot, Section, SectionTable};
 use crate::tables::Table;
 use crate::text;

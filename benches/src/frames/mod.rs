@@ -2,6 +2,9 @@
 //! pinning one per frame, against `malloc` per frame, against a ring written by hand?
 
 mod rates;
+pub mod report;
+mod section;
+mod text;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,12 +13,11 @@ use pinpool::{BackendChoice, FrameSpec};
 
 use crate::BenchError;
 use crate::machine::{self, Machine};
-use crate::report::{FRAMES, FrameInfo, FramesRatios, FramesReport, FramesRow};
 use crate::rig::FrameRig;
 use crate::rivals::Rival;
-use crate::text;
 use crate::timing::{self, Times, rounded};
 use rates::Camera;
+use report::{FRAMES, FrameInfo, FramesRatios, FramesReport, FramesRow};
 
 /// What to move, how often, how fast.
 #[derive(Debug, Clone)]
@@ -65,8 +67,8 @@ impl FramesOptions {
                  available; choose a smaller frame or depth",
                 self.frame,
                 self.depth,
-                text::bytes(needed),
-                text::bytes(available),
+                crate::text::bytes(needed),
+                crate::text::bytes(available),
             ))),
             _ => Ok(bytes),
         }

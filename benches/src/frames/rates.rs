@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::report::RateRow;
+use super::report::RateRow;
 use crate::timing::rounded;
 
 /// A camera of one rate and the source behind it. A frame that comes while the last one is still in

@@ -6,7 +6,7 @@ use super::copies::Took;
 use crate::BenchError;
 use crate::copy::Direction;
 use crate::header::Header;
-use crate::report::to_json;
+use crate::json::to_json;
 use crate::timing::Range;
 
 /// A result of the scenario `gigabyte`.

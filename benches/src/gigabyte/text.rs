@@ -3,8 +3,8 @@
 use super::copies::{PAGEABLE, PINNED};
 use super::host::STAGING;
 use super::report::{CopyTimes, GIGABYTE, GigabyteReport};
+use crate::copy::DIRECTIONS;
 use crate::header::Header;
-use crate::report::DIRECTIONS;
 use crate::section::{Bar, FlowRow, FlowStep, Plot, Section};
 use crate::tables::{self, Table, Tabled};
 use crate::text;

@@ -1,7 +1,10 @@
 //! What the article on pinned memory says, beside the same figures of these results.
 
+use crate::copy::DIRECTIONS;
+use crate::copy::report::CopyReport;
+use crate::frames::report::FramesReport;
 use crate::gigabyte::report::GigabyteReport;
-use crate::report::{CopyReport, DIRECTIONS, FramesReport, Report};
+use crate::report::Report;
 use crate::section::SectionTable;
 use crate::text;
 

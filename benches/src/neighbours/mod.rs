@@ -105,7 +105,7 @@ struct Scale {
 }
 
 impl Scale {
-    const FULL: Self = Self { rounds: 3, phase: Duration::from_secs(2) };
+    const FULL: Self = Self { rounds: 5, phase: Duration::from_millis(1500) };
     const QUICK: Self = Self { rounds: 2, phase: Duration::from_millis(200) };
 }
 
@@ -126,7 +126,7 @@ const METHOD: &str = "\
     itself when its case's time is over, so that no turn waits for ever. p50 and p99 are of all turns \
     of a round, and medians of the rounds; the longest is of all rounds. A turn that is held up is \
     one turn, however many would have fitted into its time: the share of time in turns of more than \
-    1 ms says what that comes to. Nothing is subtracted: reading the clock takes some 50 ns";
+    1 ms, and the turns over those alone in the same time, say what that comes to. Nothing is subtracted: reading the clock takes some 50 ns";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]

@@ -6,8 +6,8 @@ use super::beside::{Case, Phase, Way};
 use super::turns::Work;
 use crate::BenchError;
 use crate::header::Header;
-use crate::report::to_json;
-use crate::timing::{Range, Times, median, rounded};
+use crate::json::to_json;
+use crate::timing::{Range, Times, rounded};
 
 /// A result of the scenario `neighbours`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,12 +38,12 @@ pub struct CaseRatios {
     pub case: String,
     /// The kind of turn.
     pub work: String,
+    /// Turns that fit into the time.
+    pub turns_over_alone: Range,
     /// Median over median.
     pub p50_over_alone: Range,
-    /// The time that 99 of 100 turns keep to, over the same.
-    pub p99_over_alone: Range,
-    /// The longest turn over the longest.
-    pub max_over_alone: Range,
+    /// The time that 99 of 100 turns keep to, over the same; `None` where a round had too few turns to tell.
+    pub p99_over_alone: Option<Range>,
 }
 
 /// A case.
@@ -137,12 +137,14 @@ pub(super) fn ratios(cases: &[Case], phases: &[Vec<Phase>]) -> Vec<CaseRatios> {
             let over = |of: fn(&RoundFelt) -> f64| {
                 Range::of_ratios(&values(phases, which, of), &values(alone, which, of))
             };
+            let turns = values(phases, which, |felt| felt.turns as f64);
+            let has_p99 = turns.iter().all(|turns| *turns >= TURNS_MIN);
             CaseRatios {
                 case: case.clone(),
                 work: phases[0].felt[which].work.name().to_owned(),
+                turns_over_alone: over(|felt| felt.turns as f64),
                 p50_over_alone: over(|felt| felt.p50_us),
-                p99_over_alone: over(|felt| felt.p99_us),
-                max_over_alone: over(|felt| felt.max_us),
+                p99_over_alone: has_p99.then(|| over(|felt| felt.p99_us)),
             }
         };
         works(phases).map(of_work).collect::<Vec<_>>()
@@ -191,11 +193,6 @@ pub(super) fn doubts(rows: &[NeighboursRow]) -> Vec<String> {
              machine, and the longest turns of all cases are theirs in part"
         ));
     }
-    let shortest: Vec<f64> =
-        rows.iter().flat_map(|row| &row.felt).map(|felt| felt.turns as f64).collect();
-    if median(&shortest) < TURNS_MIN {
-        doubts.push("few turns were counted: their p99 is close to the longest".to_owned());
-    }
     doubts
 }
 
@@ -232,4 +229,5 @@ pub const ALONE: &str = "alone";
 const STEADY: f64 = 1.5;
 /// Percent of the time that turns alone may be held up for.
 const LONG_ALONE_MAX: f64 = 1.0;
+/// With fewer turns in a round their p99 is one of the longest three.
 const TURNS_MIN: f64 = 300.0;

@@ -53,9 +53,13 @@ impl NeighboursReport {
     /// Kind by kind: the cases over nothing beside.
     fn ratio_rows(&self) -> Vec<Vec<String>> {
         let row = |ratios: &super::report::CaseRatios| {
-            let cells = [ratios.p50_over_alone, ratios.p99_over_alone, ratios.max_over_alone];
+            let some = [ratios.turns_over_alone, ratios.p50_over_alone].map(Some);
+            let cells = some.into_iter().chain([ratios.p99_over_alone]);
+            let cell = |range: Option<Range>| {
+                range.map_or_else(|| "-".to_owned(), |range| text::spread(range, share))
+            };
             let name = format!("{}: {}", ratios.work, ratios.case);
-            std::iter::once(name).chain(cells.map(text::ratio_range)).collect()
+            std::iter::once(name).chain(cells.map(cell)).collect()
         };
         let works = self.works().into_iter();
         works
@@ -100,7 +104,7 @@ impl Tabled for NeighboursReport {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let ratios = vec!["time over alone", "p50", "p99", "longest"];
+        let ratios = vec!["over alone", "turns", "p50", "p99"];
         let felt = vec!["us", "p50", "p99", "longest", "in turns of more than 1 ms", "turns"];
         let frames = vec!["frames", "a second", "p50 us", "longest us"];
         vec![
@@ -112,24 +116,24 @@ impl Tabled for NeighboursReport {
 
     fn headline(&self) -> String {
         let Some(work) = self.works().into_iter().next() else { return String::new() };
-        // The pair of the case that is felt most.
-        let median = |case: &str| {
+        let turns = |case: &str| {
             let is_it = |row: &&super::report::CaseRatios| row.work == work && row.case == case;
-            self.ratios.iter().find(is_it).map(|ratios| ratios.max_over_alone.median)
+            self.ratios.iter().find(is_it).map(|ratios| ratios.turns_over_alone.median)
         };
         let pairs = self.pairs().into_iter();
-        let felt =
-            pairs.filter_map(|(pinning, pool)| Some((median(&pinning)?, median(&pool)?, pinning)));
-        let Some((pinning, pool, case)) = felt.max_by(|one, other| one.0.total_cmp(&other.0))
+        let turns =
+            pairs.filter_map(|(pinning, pool)| Some((turns(&pinning)?, turns(&pool)?, pinning)));
+        // What is felt most.
+        let Some((pinning, pool, case)) = turns.min_by(|one, other| one.0.total_cmp(&other.0))
         else {
             return self.conclusion();
         };
         format!(
-            "Beside a thread that pins each frame ({}), the longest {work} takes {} of the time of \
-             the longest one alone; beside one that leases them {}.",
+            "Beside a thread that pins each frame ({}), {} of the turns of a {work} fit into the time \
+             that they have alone; beside one that leases frames {}.",
             case.trim_start_matches("pinning, "),
-            text::ratio(pinning),
-            text::ratio(pool),
+            share(pinning),
+            share(pool),
         )
     }
 
@@ -158,4 +162,9 @@ impl Tabled for NeighboursReport {
             pairs.join("; ")
         )
     }
+}
+
+/// A ratio; a small one by its digits.
+fn share(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.4}x") } else { text::ratio(ratio) }
 }

@@ -6,7 +6,7 @@ use super::host::Memory;
 use super::lanes::Course;
 use crate::BenchError;
 use crate::header::Header;
-use crate::report::to_json;
+use crate::json::to_json;
 use crate::timing::{Range, rounded};
 
 /// A result of the scenario `overlap`.

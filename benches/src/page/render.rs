@@ -4,9 +4,11 @@
 use std::fmt::Write as _;
 
 use super::{COMMAND, Committed, in_flight, lease, proof, staged, startup, waiting};
+use crate::copy::report::CopyReport;
+use crate::frames::report::FramesReport;
 use crate::header::Header;
 use crate::machine::Machine;
-use crate::report::{CopyReport, FramesReport, Report};
+use crate::report::Report;
 use crate::tables::{self, Tabled};
 use crate::text;
 
@@ -201,8 +203,9 @@ const README_COPY_BYTES_MIN: u64 = 4_000_000;
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::copy::report::{CopyRatio, CopyRow};
+    use crate::frames::report::{FrameInfo, FramesRatios, FramesRow};
     use crate::header::tests::machine;
-    use crate::report::{CopyRatio, CopyRow, FrameInfo, FramesRatios, FramesRow};
 
     pub(crate) fn frames(backend: &str, over_pinned: f64) -> FramesReport {
         let row = |name: &str, fps| FramesRow {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::Plan;
 use crate::BenchError;
 use crate::header::Header;
-use crate::report::to_json;
+use crate::json::to_json;
 use crate::text;
 use crate::timing::{Range, median, rounded};
 

@@ -52,9 +52,7 @@ impl StagedOptions {
     /// pin, or where PyTorch's file cannot be read or says nothing to compare with.
     pub fn check(&self) -> Result<Option<PyTorch>, BenchError> {
         pin_room::check(self.max_pinned)?;
-        if let Some(wrong) = self.sizes.iter().find(|size| !(1..=SIZE_MAX).contains(*size)) {
-            return Err(BenchError::Input(format!("--size {wrong}: from 1 to {SIZE_MAX} bytes")));
-        }
+        pin_room::check_sizes(&self.sizes, SIZE_MAX)?;
         self.pytorch.as_deref().map(PyTorch::read).transpose()
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::pytorch::PyTorch;
 use crate::BenchError;
 use crate::header::Header;
-use crate::report::to_json;
+use crate::json::to_json;
 use crate::timing::Range;
 
 /// A result of the scenario `staged`.

@@ -60,7 +60,9 @@ impl StartupOptions {
         };
         if let Some((option, size)) = sizes.chain(neighbour).find(is_wrong) {
             return Err(BenchError::Input(format!(
-                "{option} {size}: a multiple of {SLOT_BYTES} bytes expected, at most {SIZE_MAX}"
+                "{option} {size}: a multiple of {} expected, at most {}",
+                crate::text::bytes(SLOT_BYTES as u64),
+                crate::text::bytes(SIZE_MAX as u64),
             )));
         }
         self.pytorch.as_deref().map(PyTorch::read).transpose()

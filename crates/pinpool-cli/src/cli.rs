@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use bytesize::ByteSize;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pinpool::{BackendChoice, FrameSpec};
 
+use crate::bytes;
 use crate::cmd::bench::all;
+use crate::options::{OutputArgs, PinnedArgs, PyTorchArgs, RunArgs, SizesArgs};
 
 /// Pinned host memory for real-time GPU pipelines: check a machine, plan a pool, measure it.
 #[derive(Debug, Parser)]
@@ -81,6 +82,7 @@ pub(crate) enum Scenario {
     /// From which size and how many copies on pinning a buffer pays on this machine
     BreakEven(BreakEvenArgs),
     /// Leases and drops by themselves: threads, rivals, hand-over, empty and large pools
+    #[command(visible_alias = HANDOFF)]
     Lease(LeaseArgs),
     /// Leases dropped while the GPU uses them: cost, time to reuse, every byte of a storm checked
     InFlight(InFlightArgs),
@@ -113,12 +115,12 @@ pub(crate) const PRESSURE_NEIGHBOUR: &str = "pressure-neighbour";
 
 #[derive(Debug, Args)]
 pub(crate) struct AllArgs {
-    /// Run these only, with commas between them
+    /// Run these only, with commas between them; handoff is a part of lease
     #[arg(
         long,
         value_name = "SCENARIO",
         value_delimiter = ',',
-        value_parser = PossibleValuesParser::new(all::names())
+        value_parser = only()
     )]
     pub(crate) only: Vec<String>,
     /// Run every scenario in a small size, whose figures mean little
@@ -137,6 +139,20 @@ pub(crate) struct AllArgs {
     pub(crate) report: Option<PathBuf>,
 }
 
+/// The scenarios by their names, and by those that are parts of another.
+fn only() -> impl TypedValueParser<Value = String> {
+    let value = |name| match name {
+        LEASE => PossibleValue::new(name).alias(HANDOFF),
+        _ => PossibleValue::new(name),
+    };
+    let named = PossibleValuesParser::new(all::names().into_iter().map(value));
+    named.map(|name| if name == HANDOFF { LEASE.to_owned() } else { name })
+}
+
+/// From thread to thread, which is a part of `lease`.
+const HANDOFF: &str = "handoff";
+const LEASE: &str = "lease";
+
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The result to compare with
@@ -145,9 +161,12 @@ pub(crate) struct CompareArgs {
     /// The result that is compared
     #[arg(value_name = "B.json")]
     pub(crate) after: PathBuf,
-    /// Exit with code 1 where a ratio is worse by more than this
+    /// Exit with code 1 where a ratio, or the median of its rounds, is worse by more than this
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_regression: Option<f64>,
+    /// Exit with code 1 where a ratio differs by more than this, whichever way is better
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) within: Option<f64>,
 }
 
 #[derive(Debug, Args)]
@@ -186,11 +205,10 @@ pub(crate) struct FramesArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// Copy this size instead of the usual ones; may be given several times
-    #[arg(long = "size", value_name = "BYTES")]
-    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) sizes: SizesArgs,
     /// Copy 256 MiB too
-    #[arg(long, conflicts_with_all = ["sizes", "quick"])]
+    #[arg(long, conflicts_with_all = ["size", "quick"])]
     pub(crate) full: bool,
     #[command(flatten)]
     pub(crate) pinned: PinnedArgs,
@@ -208,9 +226,8 @@ pub(crate) struct GigabyteArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AllocArgs {
-    /// Measure this size instead of the usual ones; may be given several times
-    #[arg(long = "size", value_name = "BYTES")]
-    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) sizes: SizesArgs,
     #[command(flatten)]
     pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
@@ -219,63 +236,26 @@ pub(crate) struct AllocArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BreakEvenArgs {
-    /// Measure this size instead of the usual ones; may be given several times
-    #[arg(long = "size", value_name = "BYTES")]
-    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) sizes: SizesArgs,
     #[command(flatten)]
     pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
-/// What scenarios share that pin memory of many sizes.
-#[derive(Debug, Args)]
-pub(crate) struct PinnedArgs {
-    /// Have no more than this pinned at a time (4096, 512MiB, 1GiB); half of the memory by default
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub(crate) max_pinned: Option<u64>,
-}
-
-/// A number of bytes, with a unit or without.
-fn bytes(text: &str) -> Result<u64, String> {
-    text.parse::<ByteSize>().map(|size| size.as_u64())
-}
-
-/// Where the result of a scenario goes, besides the table for people.
-#[derive(Debug, Args)]
-pub(crate) struct OutputArgs {
-    /// Write the result as JSON; `-` is standard output, and the table goes to standard error
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Write a page of tables and pictures, index.html, into this folder, and the JSON beside it
-    #[arg(long, value_name = "DIR")]
-    pub(crate) report: Option<PathBuf>,
-}
-
-/// What scenarios of several parts share.
-#[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// Run every part in a small size, whose figures mean little
-    #[arg(long)]
-    pub(crate) quick: bool,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
-    /// Compare with the figures of PyTorch's allocator that scripts/pytorch/lease.py wrote to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pytorch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pytorch: PyTorchArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct InFlightArgs {
-    /// Compare with the figures of PyTorch's allocator that scripts/pytorch wrote to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pytorch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pytorch: PyTorchArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
@@ -291,15 +271,13 @@ pub(crate) struct WaitingArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StartupArgs {
-    /// Open this size instead of 1 GiB and 8 GiB; may be given several times
-    #[arg(long = "size", value_name = "BYTES")]
-    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) sizes: SizesArgs,
     /// Pin this much while others are watched, instead of 32 GiB
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes::size)]
     pub(crate) neighbour_size: Option<usize>,
-    /// Compare with the figures of PyTorch that scripts/pytorch/startup.py wrote to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pytorch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pytorch: PyTorchArgs,
     #[command(flatten)]
     pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
@@ -308,15 +286,13 @@ pub(crate) struct StartupArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StagedArgs {
-    /// Copy this size instead of the usual ones, up to 4 GiB; may be given several times
-    #[arg(long = "size", value_name = "BYTES")]
-    pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) sizes: SizesArgs,
     /// Lay the file here instead of in the system's folder for temporary files
     #[arg(long, value_name = "DIR")]
     pub(crate) file_dir: Option<PathBuf>,
-    /// Compare with the figures of PyTorch that scripts/pytorch/staged.py wrote to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) pytorch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pytorch: PyTorchArgs,
     #[command(flatten)]
     pub(crate) pinned: PinnedArgs,
     #[command(flatten)]
@@ -382,13 +358,5 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn bytes_may_have_a_unit() {
-        for (text, wanted) in [("4096", 4096), ("1GiB", 1 << 30), ("1.5 MB", 1_500_000)] {
-            assert_eq!(bytes(text), Ok(wanted));
-        }
-        assert!(bytes("many").is_err() && bytes("-1").is_err());
     }
 }

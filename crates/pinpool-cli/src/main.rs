@@ -5,9 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod cli;
 mod cmd;
 mod failure;
+mod hint;
+mod options;
 mod out;
 
 use std::process::ExitCode;
@@ -18,7 +21,10 @@ use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => hint::of(error).exit(),
+    };
     out::log_to_stderr(cli.verbose);
     let result = match cli.command {
         Command::Doctor(arguments) => cmd::doctor::run(&arguments),

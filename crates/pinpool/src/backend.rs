@@ -115,8 +115,8 @@ fn unavailable(reason: String) -> Error {
     Error::BackendUnavailable {
         backend: BackendKind::Cuda,
         reason,
-        remedy: "install the NVIDIA driver, make the device visible, or set backend = \"auto\" or \
-                 \"host\" in [pool]",
+        remedy: "install the NVIDIA driver, make the device visible and see to it that it has memory left \
+                 for a context (nvidia-smi tells), or set backend = \"auto\" or \"host\" in [pool]",
     }
 }
 

@@ -244,7 +244,8 @@ impl fmt::Debug for Stager {
 }
 
 /// Of a copy that is not large, for each thread: while the first is filled nothing is copied, while the last is
-/// copied nothing is filled.
+/// copied nothing is filled. Small pieces at the ends of a large one, which mend that too, cost more than they win: 0.89
+/// instead of 0.93 of a lease's bandwidth at 1 GiB, 0.77 instead of 0.84 at 256 MiB (H200 host).
 const PIECES_EACH: usize = 2 * STAGE_SLOTS_EACH;
 /// Pieces are no smaller than this, where the copy is not: 16 MiB went 2.8 times as fast as the driver's own copy in
 /// pieces of 1 MiB, 2.0 times in pieces of 384 KiB (H200 hosts).

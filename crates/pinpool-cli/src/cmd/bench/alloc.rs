@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &AllocArgs) -> Result<(), Failure> {
     let options = AllocOptions {
-        sizes: arguments.sizes.clone(),
+        sizes: arguments.sizes.bytes.clone(),
         max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,
     };

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &BreakEvenArgs) -> Result<(), Failure> {
     let options = BreakEvenOptions {
-        sizes: arguments.sizes.clone(),
+        sizes: arguments.sizes.bytes.clone(),
         max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,
     };

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &CopyArgs) -> Result<(), Failure> {
     let options = CopyOptions {
-        sizes: arguments.sizes.clone(),
+        sizes: arguments.sizes.bytes.clone(),
         full: arguments.full,
         max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &InFlightArgs) -> Result<(), Failure> {
     let options =
-        InFlightOptions { pytorch: arguments.pytorch.clone(), quick: arguments.run.quick };
+        InFlightOptions { pytorch: arguments.pytorch.file.clone(), quick: arguments.run.quick };
     options.check()?;
     let target = Target::check(&arguments.run.output)?;
     let report = measured("parts", |progress| in_flight::run(&options, command(), progress))?;

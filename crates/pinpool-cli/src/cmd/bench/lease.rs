@@ -8,7 +8,8 @@ use crate::cli::LeaseArgs;
 use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &LeaseArgs) -> Result<(), Failure> {
-    let options = LeaseOptions { pytorch: arguments.pytorch.clone(), quick: arguments.run.quick };
+    let options =
+        LeaseOptions { pytorch: arguments.pytorch.file.clone(), quick: arguments.run.quick };
     options.check()?;
     let target = Target::check(&arguments.run.output)?;
     let report = measured("rounds", |progress| lease::run(&options, command(), progress))?;

@@ -24,8 +24,9 @@ use pinpool_bench::report::Report;
 use pinpool_bench::{machine, output};
 
 use self::page::{Folder, Found};
-use crate::cli::{BenchArgs, OutputArgs, Scenario};
+use crate::cli::{BenchArgs, Scenario};
 use crate::failure::Failure;
+use crate::options::OutputArgs;
 use crate::out;
 
 pub(crate) fn run(arguments: &BenchArgs) -> Result<(), Failure> {

@@ -9,9 +9,9 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &StagedArgs) -> Result<(), Failure> {
     let options = StagedOptions {
-        sizes: arguments.sizes.clone(),
+        sizes: arguments.sizes.bytes.clone(),
         file_dir: arguments.file_dir.clone(),
-        pytorch: arguments.pytorch.clone(),
+        pytorch: arguments.pytorch.file.clone(),
         max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,
     };

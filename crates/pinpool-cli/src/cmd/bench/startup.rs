@@ -13,9 +13,9 @@ use crate::failure::Failure;
 
 pub(crate) fn run(arguments: &StartupArgs) -> Result<(), Failure> {
     let options = StartupOptions {
-        sizes: arguments.sizes.clone(),
+        sizes: arguments.sizes.bytes.clone(),
         neighbour_size: arguments.neighbour_size,
-        pytorch: arguments.pytorch.clone(),
+        pytorch: arguments.pytorch.file.clone(),
         max_pinned: arguments.pinned.max_pinned,
         quick: arguments.run.quick,
         program: Some(this_program([NEIGHBOUR.to_owned()])?),

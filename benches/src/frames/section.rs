@@ -1,6 +1,6 @@
 //! The result of `frames` on a page.
 
-use crate::report::{FRAMES, FramesReport};
+use super::report::{FRAMES, FramesReport};
 use crate::section::{Axis, Bar, Plot, Section, SectionTable};
 use crate::text;
 
