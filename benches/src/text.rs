@@ -68,10 +68,15 @@ pub fn ratio(value: f64) -> String {
     number(value) + "x"
 }
 
-/// A ratio with its lowest and highest round.
-pub(crate) fn ratio_range(Range { median, low, high }: Range) -> String {
-    let [median, low, high] = [median, low, high].map(ratio);
-    format!("{median} ({low} to {high})")
+/// A ratio with its lowest and highest round, where they read as others.
+pub(crate) fn ratio_range(range: Range) -> String {
+    spread(range, ratio)
+}
+
+/// A median with its lowest and highest round, each written in this way.
+pub(crate) fn spread(range: Range, written: fn(f64) -> String) -> String {
+    let [median, low, high] = [range.median, range.low, range.high].map(written);
+    if low == high { median } else { format!("{median} ({low} to {high})") }
 }
 
 /// A count for people: a comma between thousands from 10,000 up.
@@ -134,6 +139,8 @@ mod tests {
         assert_eq!(ratio(3.904), "3.90x");
         assert_eq!(ratio(12.34), "12.3x");
         assert_eq!(ratio(4_773_756.2), "4,773,756x");
+        let range = |low| ratio_range(Range { median: 2.0, low, high: 2.5 });
+        assert_eq!((range(1.9), range(2.499)), ("2.00x (1.90x to 2.50x)".into(), "2.00x".into()));
         assert_eq!(number(1100.4), "1100");
         assert_eq!((number(9999.4), number(9999.6)), ("9999".into(), "10,000".into()));
         assert_eq!((number(123_456.0), number(f64::INFINITY)), ("123,456".into(), "inf".into()));

@@ -145,7 +145,7 @@ pub(crate) mod tests {
     #[test]
     fn the_section_has_a_curve_for_each_way() {
         let section = report(Some(10.0)).section();
-        assert_eq!(section.tables[0].rows[0], ["1 MiB", "10.0x", "10000x", "1000x"]);
+        assert_eq!(section.tables[0].rows[0], ["1 MiB", "10.0x", "10,000x", "1000x"]);
         let Plot::Lines { series, .. } = &section.plots[0] else { panic!("{section:?}") };
         let names: Vec<&str> = series.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(names, ["lease", "cuMemHostAlloc"]);

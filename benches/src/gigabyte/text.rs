@@ -156,7 +156,12 @@ impl Tabled for GigabyteReport {
 
     fn headline(&self) -> String {
         let (Some(up), Some(down)) = (self.ratios.h2d_first, self.ratios.d2h_first) else {
-            return self.conclusion();
+            return format!(
+                "A memcpy of {} to memory that nobody touched takes {} of the time of one to touched \
+                 memory.",
+                text::bytes(self.bytes),
+                text::ratio(self.ratios.host_fresh_over_touched.unwrap_or_default()),
+            );
         };
         format!(
             "The first upload of {} from pageable memory takes {} of the time of one from pinned \

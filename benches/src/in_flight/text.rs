@@ -104,7 +104,7 @@ impl InFlightReport {
                 fence => format!("{who}, {fence} fences"),
             };
             let name = format!("{what}, {threads}, {} pending", row.pending);
-            let numbers = [row.p50_ns, row.p99_ns, row.max_ns].map(|ns| format!("{ns:.0}"));
+            let numbers = [row.p50_ns, row.p99_ns, row.max_ns].map(text::number);
             std::iter::once(name).chain(numbers).collect::<Vec<_>>()
         };
         let theirs = self.pytorch.iter().flat_map(|theirs| &theirs.pending);

@@ -126,9 +126,9 @@ pub(super) mod tests {
         for row in [
             "| lease, upload, drop; event tracking off | 3000 / 3002 | 2000 / 2002 | 1000 / 1002 |",
             "| PyTorch 2.11.0 | 4000 / 8000 | 2000 / 4000 | 2000 / 4000 |",
-            "| lease, stream fences, 8 threads, 512 pending | 700 | 1500 | 90000 |",
+            "| lease, stream fences, 8 threads, 512 pending | 700 | 1500 | 90,000 |",
             "| PyTorch, stream fences, 8 threads, 512 pending | 1000 | 2000 | 3000 |",
-            "| 1000000 | 12.5 | 80000 | 0 | 0 | -0.1 MB |",
+            "| 1,000,000 | 12.5 | 80,000 | 0 | 0 | -0.1 MB |",
             "| 64 KiB, 2 ms later: leasable | 12.0 | 40.0 | 120 |",
             "| 64 KiB, 2 ms later: the waiter has it | 42.0 | 90.0 | 180 |",
             "| idle | 0.01 | 0.33 | 0 |",

@@ -158,11 +158,11 @@ pub(super) mod tests {
             report: Report::Lease(Box::new(report)),
         };
         let text = ratios(&[committed(report())]);
-        let row = "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500.0x | 12.5x | - | 0.50x | - | \
+        let row = "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500x | 12.5x | - | 0.50x | - | \
                    0.80x | 75.0 | 2.00x |\n";
         assert!(text.contains(row), "{text}");
         let text = readme(&[committed(report())]);
-        let row = "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500.0x | - |\n";
+        let row = "| NVIDIA H200 | 10.0 | 0.05x | - | 1250 (16) | 2500x | - |\n";
         assert!(text.contains(row), "{text}");
         assert_eq!((ratios(&[]), readme(&[])), (String::new(), String::new()));
 
@@ -171,13 +171,13 @@ pub(super) mod tests {
             "| pinpool | 10.0 / 100 | 12.8 / 1250 |",
             "| mutex-vec (one size) | 40.0 / 25.0 | - |",
             "| opool (one size, unbounded), 3 MISSED | - | 6400 / 2.50 |",
-            "| PyTorch 2.11.0 (all sizes, unbounded) | 200 / 5.00 | 32000 / 0.50 |",
+            "| PyTorch 2.11.0 (all sizes, unbounded) | 200 / 5.00 | 32,000 / 0.50 |",
             "| ns of a thread / M a second of all | 8 pairs |",
             "| integers | 400 / 20.0 |",
             "| messages-32B | 640 / 12.5 |",
             "with one pair of threads and at 0.50x with eight, and at - and 0.80x of the rate of plain",
-            "| pinpool, 16 threads | 11.0 | 12.0 | 13.0 | 75.0 | 90000 |",
-            "| pinpool, 65536 slots, 16 threads | 11.0 | 12.0 | 13.0 | 150 | 90000 |",
+            "| pinpool, 16 threads | 11.0 | 12.0 | 13.0 | 75.0 | 90,000 |",
+            "| pinpool, 65536 slots, 16 threads | 11.0 | 12.0 | 13.0 | 150 | 90,000 |",
             "9,999 keep to 75.0 ns, and to 2.00x of that with 65,536 slots. With",
             "| 65536 slots: half out, a random one dropped | 40.0 | 80.0 |",
             "instead of 64 the median is 1.25x and the 99th percentile 1.25x; with half of them out",

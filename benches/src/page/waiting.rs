@@ -118,10 +118,10 @@ pub(super) mod tests {
 
         let text = to_markdown(&report());
         for row in [
-            "| lease: waiting, 1000 on 50 | 47000 | 47000 | 47000 | 99.8 % | 7 | 0 |",
+            "| lease: waiting, 1000 on 50 | 47,000 | 47,000 | 47,000 | 99.8 % | 7 | 0 |",
             "| lease: waiting, 1000 on 50 | 20.0 | 21.0 | 22.0 | 23.0 | 24.0 | 1.25x |",
             "| lease: waiting, 1000 on 50 | 20.0 | 21.0 | 22.0 | 23.0 | 24.0 | >1000x |",
-            "| lease: waiting, 4 on 2 | 400000 | 400000 | 400000 |",
+            "| lease: waiting, 4 on 2 | 400,000 | 400,000 | 400,000 |",
             "| lease: thread | 6.50 | 32.0 | 500 |",
             "tasks lease at 0.95x (0.82x to 1.07x)",
         ] {
