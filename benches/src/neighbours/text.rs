@@ -162,12 +162,7 @@ impl Tabled for NeighboursReport {
     }
 }
 
-/// A ratio with its ends; a small one by its digits.
-fn share(range: Range) -> String {
-    let Range { median, low, high } = range;
-    if median < 0.1 {
-        format!("{median:.4}x ({low:.4}x to {high:.4}x)")
-    } else {
-        text::ratio_range(range)
-    }
+/// A ratio; a small one by its digits.
+fn share(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.4}x") } else { text::ratio(ratio) }
 }
