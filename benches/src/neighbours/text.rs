@@ -116,24 +116,22 @@ impl Tabled for NeighboursReport {
 
     fn headline(&self) -> String {
         let Some(work) = self.works().into_iter().next() else { return String::new() };
-        let turns = |case: &str| {
-            let is_it = |row: &&super::report::CaseRatios| row.work == work && row.case == case;
-            self.ratios.iter().find(is_it).map(|ratios| ratios.turns_over_alone.median)
-        };
+        let longest = |case: &str| self.felt(case, &work).map(|felt| felt.max_us.high / 1e3);
+        // The pair of the case that is felt most.
         let pairs = self.pairs().into_iter();
-        let turns =
-            pairs.filter_map(|(pinning, pool)| Some((turns(&pinning)?, turns(&pool)?, pinning)));
-        // What is felt most.
-        let Some((pinning, pool, case)) = turns.min_by(|one, other| one.0.total_cmp(&other.0))
-        else {
+        let felt = pairs
+            .filter_map(|(pinning, pool)| Some((longest(&pinning)?, longest(&pool)?, pinning)));
+        let felt = felt.max_by(|one, other| one.0.total_cmp(&other.0));
+        let (Some((pinning, pool, case)), Some(alone)) = (felt, longest(ALONE)) else {
             return self.conclusion();
         };
         format!(
-            "Beside a thread that pins each frame ({}), {} of the turns of a {work} fit into the time \
-             that they have alone; beside one that leases frames {}.",
+            "A {work} takes up to {} ms beside a thread that pins each frame ({}), {} beside one that \
+             leases them, {} alone.",
+            text::number(pinning),
             case.trim_start_matches("pinning, "),
-            share(pinning),
-            share(pool),
+            text::number(pool),
+            text::number(alone),
         )
     }
 
@@ -164,7 +162,12 @@ impl Tabled for NeighboursReport {
     }
 }
 
-/// A ratio; a small one by its digits.
-fn share(ratio: f64) -> String {
-    if ratio < 0.1 { format!("{ratio:.4}x") } else { text::ratio(ratio) }
+/// A ratio with its ends; a small one by its digits.
+fn share(range: Range) -> String {
+    let Range { median, low, high } = range;
+    if median < 0.1 {
+        format!("{median:.4}x ({low:.4}x to {high:.4}x)")
+    } else {
+        text::ratio_range(range)
+    }
 }

@@ -27,17 +27,19 @@ fn several(words: &[String], refused: &str) -> Option<String> {
     if !is_name(refused) || !words.iter().any(|word| word == "bench") {
         return None;
     }
-    let mut named: Vec<&str> = Vec::new();
+    let mut chosen: Vec<&str> = Vec::new();
     // Behind an option it could be that option's value.
     let before = std::iter::once("").chain(words.iter().map(String::as_str));
     for (before, word) in before.zip(words) {
-        if is_name(word) && !before.starts_with("--") && !named.contains(&word.as_str()) {
-            named.push(word);
+        let is_argument = word == refused || !before.starts_with("--");
+        if is_name(word) && is_argument && !chosen.contains(&word.as_str()) {
+            chosen.push(word);
         }
     }
-    let sizes = words.iter().filter(|word| matches!(word.as_str(), "--quick" | "--full"));
-    let sizes: String = sizes.map(|word| format!(" {word}")).collect();
-    Some(format!("pinpool bench all --only {}{sizes}", named.join(",")))
+    let chosen = chosen.join(",");
+    let size = words.iter().map(String::as_str).filter(|word| ["--quick", "--full"].contains(word));
+    let command = ["pinpool bench all --only", &chosen].into_iter().chain(size);
+    Some(command.collect::<Vec<&str>>().join(" "))
 }
 
 #[cfg(test)]
@@ -59,6 +61,10 @@ mod tests {
         assert_eq!(
             command("pinpool bench copy --json frames alloc", "alloc"),
             "pinpool bench all --only copy,alloc"
+        );
+        assert_eq!(
+            command("pinpool bench copy --quick alloc", "alloc"),
+            "pinpool bench all --only copy,alloc --quick"
         );
         assert_eq!(of("pinpool bench copy dance", "dance"), None);
         assert_eq!(of("pinpool plan copy alloc", "alloc"), None);
