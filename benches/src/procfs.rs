@@ -117,7 +117,10 @@ mod tests {
         }
         drop(stop);
         busy.unwrap().join().unwrap();
-        assert!(Task::named("bench-busy").is_err());
+        // A thread that was joined stays in /proc for a moment.
+        while Task::named("bench-busy").is_ok() {
+            assert!(started.elapsed() < Duration::from_secs(30), "it is still there");
+        }
     }
 
     #[test]

@@ -69,13 +69,8 @@ pub fn ratio(value: f64) -> String {
 }
 
 /// A ratio with its lowest and highest round, where they read as others.
-pub(crate) fn ratio_range(range: Range) -> String {
-    spread(range, ratio)
-}
-
-/// A median with its lowest and highest round, each written in this way.
-pub(crate) fn spread(range: Range, written: fn(f64) -> String) -> String {
-    let [median, low, high] = [range.median, range.low, range.high].map(written);
+pub(crate) fn ratio_range(Range { median, low, high }: Range) -> String {
+    let [median, low, high] = [median, low, high].map(ratio);
     if low == high { median } else { format!("{median} ({low} to {high})") }
 }
 
