@@ -6,6 +6,7 @@ use serde::Deserialize;
 use crate::alloc::report::{ALLOC_SCENARIO, AllocReport};
 use crate::break_even::report::{BREAK_EVEN, BreakEvenReport};
 use crate::copy::report::{COPY, CopyReport};
+use crate::frames::FRAMES_QUICK;
 use crate::frames::report::{FRAMES, FramesReport};
 use crate::gigabyte::report::{GIGABYTE, GigabyteReport};
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
@@ -71,7 +72,7 @@ impl Report {
     /// Whether every part ran in a small size, whose figures mean little.
     pub fn is_quick(&self) -> bool {
         match self {
-            Self::Frames(_) => false,
+            Self::Frames(report) => report.frames <= FRAMES_QUICK,
             Self::Copy(report) => report.quick,
             Self::InFlight(report) => report.header.quick,
             Self::Waiting(report) => report.header.quick,

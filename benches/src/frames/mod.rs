@@ -230,6 +230,8 @@ fn report(
     }
 }
 
+/// The frames of a quick run: of so few the figures mean little.
+pub const FRAMES_QUICK: u64 = 30;
 /// The most frames of one run.
 pub const FRAMES_MAX: u64 = 1_000_000;
 /// The most live frames.

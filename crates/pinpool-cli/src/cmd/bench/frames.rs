@@ -11,7 +11,7 @@ pub(crate) fn run(arguments: &FramesArgs) -> Result<(), Failure> {
     let options = FramesOptions {
         backend: arguments.backend.into(),
         frame: arguments.frame,
-        frames: if arguments.quick { QUICK_FRAMES } else { arguments.frames },
+        frames: if arguments.quick { frames::FRAMES_QUICK } else { arguments.frames },
         depth: arguments.depth,
         rate: arguments.rate,
     };
@@ -20,5 +20,3 @@ pub(crate) fn run(arguments: &FramesArgs) -> Result<(), Failure> {
     let report = measured("frames", |progress| frames::run(&options, command(), progress))?;
     target.publish(Report::Frames(report))
 }
-
-const QUICK_FRAMES: u64 = 30;
