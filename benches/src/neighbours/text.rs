@@ -55,7 +55,9 @@ impl NeighboursReport {
         let row = |ratios: &super::report::CaseRatios| {
             let some = [ratios.turns_over_alone, ratios.p50_over_alone].map(Some);
             let cells = some.into_iter().chain([ratios.p99_over_alone]);
-            let cell = |range: Option<Range>| range.map_or_else(|| "-".to_owned(), share);
+            let cell = |range: Option<Range>| {
+                range.map_or_else(|| "-".to_owned(), |range| text::spread(range, share))
+            };
             let name = format!("{}: {}", ratios.work, ratios.case);
             std::iter::once(name).chain(cells.map(cell)).collect()
         };
