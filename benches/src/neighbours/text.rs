@@ -55,9 +55,7 @@ impl NeighboursReport {
         let row = |ratios: &super::report::CaseRatios| {
             let some = [ratios.turns_over_alone, ratios.p50_over_alone].map(Some);
             let cells = some.into_iter().chain([ratios.p99_over_alone]);
-            let cell = |range: Option<Range>| {
-                range.map_or_else(|| "-".to_owned(), |range| text::spread(range, share))
-            };
+            let cell = |range: Option<Range>| range.map_or_else(|| "-".to_owned(), share);
             let name = format!("{}: {}", ratios.work, ratios.case);
             std::iter::once(name).chain(cells.map(cell)).collect()
         };
@@ -162,7 +160,12 @@ impl Tabled for NeighboursReport {
     }
 }
 
-/// A ratio; a small one by its digits.
-fn share(ratio: f64) -> String {
-    if ratio < 0.1 { format!("{ratio:.4}x") } else { text::ratio(ratio) }
+/// A ratio with its ends; a small one by its digits.
+fn share(range: Range) -> String {
+    let Range { median, low, high } = range;
+    if median < 0.1 {
+        format!("{median:.4}x ({low:.4}x to {high:.4}x)")
+    } else {
+        text::ratio_range(range)
+    }
 }
