@@ -26,7 +26,7 @@ impl Scale {
         working_max: 64 << 30,
         file_max: 8 << 30,
         rounds: 3,
-        patience: Duration::from_secs(240),
+        patience: Duration::from_secs(120),
     };
     pub(super) const QUICK: Self = Self {
         pinned_max: 256 << 20,
