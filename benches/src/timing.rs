@@ -91,8 +91,12 @@ impl Range {
     pub fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let end = |value: Option<&f64>| rounded(value.copied().unwrap_or(0.0));
-        Self { median: rounded(median(values)), low: end(sorted.first()), high: end(sorted.last()) }
+        let end = |value: Option<&f64>| significant(value.copied().unwrap_or(0.0));
+        Self {
+            median: significant(median(values)),
+            low: end(sorted.first()),
+            high: end(sorted.last()),
+        }
     }
 
     /// Of `ours / theirs`, round by round.
