@@ -18,11 +18,14 @@ use serde_json::{Value, json};
 /// The committed results.
 fn committed() -> Vec<PathBuf> {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results");
-    let mut found = Vec::new();
-    for host in fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path()) {
-        if host.is_dir() {
-            let files = fs::read_dir(host).unwrap().map(|entry| entry.unwrap().path());
-            found.extend(files.filter(|path| path.extension().is_some_and(|end| end == "json")));
+    let (mut found, mut folders) = (Vec::new(), vec![results]);
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "json") {
+                found.push(path);
+            }
         }
     }
     found.sort();
