@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::FRAMES_QUICK;
 use super::report::{FramesRatios, FramesReport};
+use crate::tables::QUICK;
 use crate::text;
 
 impl FramesReport {
@@ -43,7 +45,7 @@ impl FramesReport {
         let locked = if self.locked { "locked" } else { "NOT locked" };
         let (header, rows) = self.cells();
         let mut lines = format!(
-            "{} frames of {} ({} bytes), {} deep{paced}; backend {}, memory {locked}\n{}\n\n",
+            "{} frames of {} ({} bytes), {} deep{paced}; backend {}, memory {locked}\n{}\n",
             self.frames,
             self.frame.spec,
             self.frame.bytes,
@@ -51,6 +53,10 @@ impl FramesReport {
             self.backend,
             self.machine.summary(),
         );
+        if self.frames <= FRAMES_QUICK {
+            lines.push_str(QUICK);
+        }
+        lines.push('\n');
         lines.push_str(&text::table(&header, &rows));
         // Writing to a `String` cannot fail.
         if !self.rates.is_empty() {
