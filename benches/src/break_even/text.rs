@@ -95,9 +95,9 @@ impl Tabled for BreakEvenReport {
             let copies_are = advice.copies_are();
             match (advice.from_bytes, advice.reuses_pinned) {
                 (Some(bytes), Some(reuses)) => format!(
-                    "{copies_are} from {} on within {} copies",
+                    "{copies_are} from {} on within {:.0} copies",
                     text::bytes(bytes),
-                    text::number(reuses.ceil()),
+                    reuses.ceil(),
                 ),
                 _ => format!("{copies_are} within no {WORTH} copies"),
             }
@@ -151,6 +151,8 @@ mod tests {
                      itself has paid after 40 copies or less";
         assert!(text.contains(words) && text.contains("never"), "{text}");
         assert!(text.contains("For downloads, no size of this run pays within 1000"), "{text}");
+        let headline = report(&[(65536, Some(39.2))]).headline();
+        assert!(headline.contains("uploads from 64 KiB on within 40 copies"), "{headline}");
     }
 
     #[test]
