@@ -116,7 +116,7 @@ pub const BREAK_EVEN: &str = "break-even";
 pub(super) const WORTH: f64 = 1000.0;
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::header::tests::header;
 

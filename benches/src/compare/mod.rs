@@ -81,6 +81,12 @@ impl Change {
         change_percent(self.before.value, self.after.value)
     }
 
+    /// The same for people: of nothing there are no percent.
+    pub fn percent_words(&self) -> String {
+        let percent = self.percent();
+        if percent.is_finite() { format!("{percent:+.1} %") } else { "from nothing".to_owned() }
+    }
+
     /// How much worse the second is, in percent; negative where it is better.
     pub fn worse_percent(&self) -> f64 {
         self.better.worse_percent(self.before.value, self.after.value)

@@ -53,19 +53,30 @@ impl Comparison {
 fn row(change: &Change, limits: Limits) -> Vec<String> {
     let spread = |ratio: &Ratio| {
         let ends = ratio.low.zip(ratio.high);
-        ends.map_or_else(|| "-".to_owned(), |(low, high)| format!("{low:.3} to {high:.3}"))
+        ends.map_or_else(
+            || "-".to_owned(),
+            |(low, high)| format!("{} to {}", digits(low), digits(high)),
+        )
     };
     let (before, after) = (&change.before, &change.after);
     vec![
         before.name.clone(),
-        format!("{:.3}", before.value),
+        digits(before.value),
         spread(before),
-        format!("{:.3}", after.value),
+        digits(after.value),
         spread(after),
-        format!("{:+.1} %", change.percent()),
+        change.percent_words(),
         change.better.words().to_owned(),
         verdict(change, limits),
     ]
+}
+
+/// A ratio with digits that say something, however small it is.
+fn digits(value: f64) -> String {
+    let size = value.abs();
+    let decimals = [0.1, 0.01, 1e-3, 1e-4, 1e-5].iter().take_while(|least| size < **least).count();
+    let decimals = if size > 0.0 { 3 + decimals } else { 3 };
+    format!("{value:.decimals$}")
 }
 
 /// In capitals what is past a limit; where rounds overlap, that they do.
@@ -89,3 +100,24 @@ const NEITHER: &str = "better neither: how the machine or a rival does, pageable
 const UNKNOWN: &str = "better -: a ratio that this version does not know; every change is worse";
 const SPREAD: &str = "within the spread: some rounds of one result lie among those of the other; \
                       limits are of the medians all the same";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_ratios_keep_digits_that_tell_them_apart() {
+        for (value, shown) in [
+            (0.000_012_34, "0.0000123"),
+            (0.012, "0.0120"),
+            (0.001, "0.00100"),
+            (0.5, "0.500"),
+            (65_672.818, "65672.818"),
+            (0.0, "0.000"),
+            (1e-30, "0.00000000"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(digits(value), shown);
+        }
+    }
+}

@@ -234,7 +234,7 @@ mod tests {
         assert!(report.rows.is_empty() && report.ratios.is_empty());
         let text = report.to_text();
         assert!(text.starts_with("not run: no CUDA device: "), "{text}");
-        assert!(text.contains("4 KiB, 64 KiB, 1 MiB, 6.2 MB, 64 MiB from a lease"), "{text}");
+        assert!(text.contains("(4 KiB, 64 KiB, 1 MiB, 6.2 MB, 64 MiB), from a lease"), "{text}");
     }
 
     #[test]

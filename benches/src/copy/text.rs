@@ -51,7 +51,7 @@ impl CopyReport {
         if let Some(reason) = &self.not_run {
             return format!(
                 "not run: {reason}\n\
-                 This scenario measures copies between host and device, in both directions, of {} \
+                 This scenario measures copies between host and device, in both directions ({}), \
                  from a lease (the pool's upload and download, and raw copy calls on its memory), \
                  from cuMemHostAlloc memory and from pageable memory. It needs an NVIDIA GPU and \
                  its driver.\n",

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::FRAMES_QUICK;
 use super::report::{FramesRatios, FramesReport};
+use crate::tables::QUICK;
 use crate::text;
 
 impl FramesReport {
@@ -43,7 +45,7 @@ impl FramesReport {
         let locked = if self.locked { "locked" } else { "NOT locked" };
         let (header, rows) = self.cells();
         let mut lines = format!(
-            "{} frames of {} ({} bytes), {} deep{paced}; backend {}, memory {locked}\n{}\n\n",
+            "{} frames of {} ({} bytes), {} deep{paced}; backend {}, memory {locked}\n{}\n",
             self.frames,
             self.frame.spec,
             self.frame.bytes,
@@ -51,6 +53,10 @@ impl FramesReport {
             self.backend,
             self.machine.summary(),
         );
+        if self.frames <= FRAMES_QUICK {
+            lines.push_str(QUICK);
+        }
+        lines.push('\n');
         lines.push_str(&text::table(&header, &rows));
         // Writing to a `String` cannot fail.
         if !self.rates.is_empty() {
@@ -94,6 +100,17 @@ impl FramesReport {
         if self.rates.is_empty() {
             return String::new();
         }
-        format!(" Frame rates of a camera that are held: {}.", words.join(", "))
+        let mut rates: Vec<String> = Vec::new();
+        for row in &self.rates {
+            let rate = row.target_fps.to_string();
+            if !rates.contains(&rate) {
+                rates.push(rate);
+            }
+        }
+        format!(
+            " The fastest camera of {} frames/s that each keeps up with: {}.",
+            rates.join(", "),
+            words.join(", "),
+        )
     }
 }

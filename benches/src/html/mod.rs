@@ -1,6 +1,8 @@
 //! A page of results that needs nothing else: no script, no network, no other file; it lays out
-//! [sections](crate::section) and knows of no scenario but what the article claims.
+//! [sections](crate::section) and knows of no scenario but what the article claims and what
+//! the advice is made of.
 
+mod advice;
 mod article;
 mod canvas;
 mod colours;
@@ -53,6 +55,7 @@ pub fn page(outcomes: &[Outcome]) -> Result<String, BenchError> {
         body.push_str(QUICK);
     }
     body.push_str(&story(&entries));
+    body.push_str(&advice::html(&entries));
     let tables = article::tables(&reports);
     if !tables.is_empty() {
         let heading =
@@ -102,10 +105,15 @@ fn entries(outcomes: &[Outcome]) -> Vec<Entry<'_>> {
     entries
 }
 
-/// The scenario, or the name of the file where that begins with it, as `frames-4k.json` does.
 fn name(outcome: &Outcome) -> &str {
     let scenario = scenario(outcome);
     let Outcome::Ran { file, .. } = outcome else { return scenario };
+    name_of(scenario, file)
+}
+
+/// What a result is called: its scenario, or the name of its file where that begins with it, as
+/// `frames-4k.json` does.
+pub fn name_of<'a>(scenario: &'a str, file: &'a str) -> &'a str {
     let stem = file.strip_suffix(".json").unwrap_or(file);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let is_of = |rest: &str| rest.starts_with('-') && rest.chars().all(is_plain);
@@ -197,6 +205,11 @@ fn section_of(entry: &Entry<'_>, machine: Option<&Machine>) -> Result<String, Be
         prose(heading),
         prose(&section.conclusion),
     );
+    if let (Outcome::Ran { report, .. }, Some(_)) = (outcome, &section.not_run) {
+        // Behind the reason: what it would have measured, and what that needs.
+        let text = report.to_text();
+        html.extend(text.lines().skip(1).map(|line| format!("<p>{}</p>\n", prose(line))));
+    }
     // The ratios stand first, the pictures before the many numbers behind them.
     let (first, rest) = section.tables.split_at(section.tables.len().min(1));
     html.extend(first.iter().map(table::html));

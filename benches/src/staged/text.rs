@@ -215,7 +215,13 @@ impl StagedReport {
                 Some(false) => "MISSED",
                 None => "not measured",
             };
-            vec![bar.name.to_owned(), ratio(bar.value), bar.limit(), verdict.to_owned()]
+            // A miss by less than is shown must not look like a hit.
+            let is_close = bar.limit().ends_with(&format!(" {}", ratio(bar.value)));
+            let measured = match bar.value {
+                Some(value) if is_close => format!("{value:.4}x"),
+                value => ratio(value),
+            };
+            vec![bar.name.to_owned(), measured, bar.limit(), verdict.to_owned()]
         };
         ("Bars", header, self.bars().iter().map(row).collect())
     }

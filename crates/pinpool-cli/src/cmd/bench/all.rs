@@ -203,7 +203,7 @@ fn relay(stderr: ChildStderr) -> Option<String> {
 fn verdict(found: &[Found]) -> Result<(), Failure> {
     let failed = found.iter().filter_map(|found| match found {
         Found::Failed(name, _) => Some(*name),
-        Found::Ran(_) | Found::There(..) => None,
+        Found::Ran(_) | Found::Elsewhere(..) | Found::There(..) => None,
     });
     let failed: Vec<&str> = failed.collect();
     if failed.is_empty() {

@@ -47,7 +47,7 @@ fn checked(option: &str, percent: Option<f64>) -> Result<Option<f64>, Failure> {
 fn past(limit: &str, changes: &[&Change]) -> Option<String> {
     let names: Vec<String> = changes
         .iter()
-        .map(|change| format!("{} ({:+.1} %)", change.before.name, change.percent()))
+        .map(|change| format!("{} ({})", change.before.name, change.percent_words()))
         .collect();
     (!names.is_empty()).then(|| format!("{limit}: {}", names.join(", ")))
 }

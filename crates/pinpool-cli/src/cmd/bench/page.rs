@@ -34,6 +34,8 @@ pub(super) fn read(path: &Path) -> Result<Box<Report>, Failure> {
 pub(super) enum Found {
     /// A result.
     Ran(Box<Report>),
+    /// A result of a file of this name in another folder.
+    Elsewhere(Box<Report>, String),
     /// A result that is in the folder of the page already, under this name.
     There(Box<Report>, String),
     /// A scenario that gave none, and why.
@@ -54,10 +56,12 @@ impl Folder {
 
     /// A result that was read from this file.
     pub(super) fn found(&self, report: Box<Report>, path: &Path) -> Found {
-        match self.name_within(path) {
-            Some(name) => Found::There(report, name),
-            None => Found::Ran(report),
+        if let Some(name) = self.name_within(path) {
+            return Found::There(report, name);
         }
+        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let stem = html::name_of(report.origin().scenario, file).to_owned();
+        Found::Elsewhere(report, stem)
     }
 
     /// The name of a file that lies in this folder.
@@ -73,16 +77,25 @@ impl Folder {
         let mut used: Vec<String> = found.iter().filter_map(Found::name).collect();
         let mut outcomes: Vec<Outcome> = Vec::new();
         for found in found {
-            outcomes.push(match found {
-                Found::Failed(scenario, reason) => Outcome::Failed { scenario, reason },
-                Found::There(report, file) => Outcome::Ran { report, file },
-                Found::Ran(report) => {
-                    let file = unused_name(report.origin().scenario, &used);
-                    self.write_file(&file, &report.to_json()?)?;
-                    used.push(file.clone());
-                    Outcome::Ran { report, file }
+            let (report, stem) = match found {
+                Found::Failed(scenario, reason) => {
+                    outcomes.push(Outcome::Failed { scenario, reason });
+                    continue;
                 }
-            });
+                Found::There(report, file) => {
+                    outcomes.push(Outcome::Ran { report, file });
+                    continue;
+                }
+                Found::Elsewhere(report, stem) => (report, stem),
+                Found::Ran(report) => {
+                    let stem = report.origin().scenario.to_owned();
+                    (report, stem)
+                }
+            };
+            let file = unused_name(&stem, &used);
+            self.write_file(&file, &report.to_json()?)?;
+            used.push(file.clone());
+            outcomes.push(Outcome::Ran { report, file });
         }
         self.write_file(PAGE, &html::page(&outcomes)?)?;
         out::print_to_stderr(&format!("The page is {}\n", self.0.join(PAGE).display()));
@@ -100,15 +113,15 @@ impl Found {
     fn name(&self) -> Option<String> {
         match self {
             Self::There(_, name) => Some(name.clone()),
-            Self::Ran(_) | Self::Failed(..) => None,
+            Self::Ran(_) | Self::Elsewhere(..) | Self::Failed(..) => None,
         }
     }
 }
 
-/// `scenario.json`, or with a number where that is another result's.
-fn unused_name(scenario: &str, used: &[String]) -> String {
-    let numbered = (2..).map(|number: u32| format!("{scenario}-{number}.json"));
-    let mut names = std::iter::once(format!("{scenario}.json")).chain(numbered);
+/// `stem.json`, or with a number where that is another result's.
+fn unused_name(stem: &str, used: &[String]) -> String {
+    let numbered = (2..).map(|number: u32| format!("{stem}-{number}.json"));
+    let mut names = std::iter::once(format!("{stem}.json")).chain(numbered);
     names.find(|name| !used.contains(name)).unwrap_or_default()
 }
 
