@@ -110,12 +110,12 @@ impl Tabled for PressureReport {
 
     fn headline(&self) -> String {
         let Some(ratios) = self.ratios.last() else { return self.conclusion() };
+        let file = ratios.read_over_none.map(|read| text::ratio(read.median));
         format!(
-            "Beside {} that is pinned, a neighbour takes {} of the time to map memory and {} to go \
-             through it.",
+            "Beside {} that is pinned, a neighbour takes {} of the time to map memory{}.",
             ratios.pinned,
             text::ratio(ratios.map_over_none.median),
-            text::ratio(ratios.stream_over_none.median),
+            file.map_or_else(String::new, |read| format!(", and {read} to read a file again")),
         )
     }
 
