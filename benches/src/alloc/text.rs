@@ -30,7 +30,7 @@ impl AllocReport {
             let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), text::ratio));
             std::iter::once(text::bytes(ratio.bytes)).chain(cells).collect()
         });
-        ("Ratios", header, rows.collect())
+        ("Ratios (how many times the cost of the second)", header, rows.collect())
     }
 
     fn time_table(&self) -> Table {

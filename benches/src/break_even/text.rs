@@ -58,7 +58,7 @@ impl BreakEvenReport {
             let last = text::ratio(ratio.pageable_over_pinned);
             std::iter::once(name).chain(reuses).chain([last]).collect()
         });
-        ("Copies until pinning pays", header, rows.collect())
+        ("Copies until pinning pays (fewer are better)", header, rows.collect())
     }
 
     fn time_table(&self) -> Table {
@@ -121,8 +121,8 @@ impl Advice {
         let copies_are = self.copies_are();
         match (self.from_bytes, self.reuses_pinned) {
             (Some(bytes), Some(reuses)) => format!(
-                "For {copies_are}, give the pool classes from {} on: a buffer that is pinned for \
-                 itself has paid after {} copies or less, one that is leased after the first.",
+                "For {copies_are}, lease buffers of {} and more from a pool: that pays with the \
+                 first copy, while pinning a buffer for itself has paid after {} copies or less.",
                 text::bytes(bytes),
                 reuses.ceil(),
             ),
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn the_advice_is_a_sentence_that_names_a_size() {
         let text = report(&[(4096, None), (65536, Some(39.2))]).to_text();
-        let words = "For uploads, give the pool classes from 64 KiB on: a buffer that is pinned for \
-                     itself has paid after 40 copies or less";
+        let words = "For uploads, lease buffers of 64 KiB and more from a pool: that pays with the \
+                     first copy, while pinning a buffer for itself has paid after 40 copies or less";
         assert!(text.contains(words) && text.contains("never"), "{text}");
         assert!(text.contains("For downloads, no size of this run pays within 1000"), "{text}");
         let headline = report(&[(65536, Some(39.2))]).headline();

@@ -18,7 +18,11 @@ impl CopyReport {
         let (ratio_header, ratios) = self.ratio_cells();
         let (header, rows) = self.cells();
         let mut tables = vec![
-            SectionTable::new("Bandwidth over that of raw pinned memory", ratio_header, ratios),
+            SectionTable::new(
+                "Bandwidth over that of raw pinned memory (more is better)",
+                ratio_header,
+                ratios,
+            ),
             SectionTable::new("Bandwidth of leases and what they are compared with", header, rows),
         ];
         let mut method = self.method.clone();

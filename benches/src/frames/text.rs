@@ -100,6 +100,17 @@ impl FramesReport {
         if self.rates.is_empty() {
             return String::new();
         }
-        format!(" Frame rates of a camera that are held: {}.", words.join(", "))
+        let mut rates: Vec<String> = Vec::new();
+        for row in &self.rates {
+            let rate = row.target_fps.to_string();
+            if !rates.contains(&rate) {
+                rates.push(rate);
+            }
+        }
+        format!(
+            " The fastest camera of {} frames/s that each keeps up with: {}.",
+            rates.join(", "),
+            words.join(", "),
+        )
     }
 }

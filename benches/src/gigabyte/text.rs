@@ -96,7 +96,7 @@ impl GigabyteReport {
             vec![name.to_owned(), text::ratio(ratio), "-".to_owned(), "-".to_owned()]
         });
         let header = vec!["time over time", "median", "lowest", "highest"];
-        ("Ratios", header, rows.chain(fresh).collect())
+        ("Ratios (above 1.00x the second is faster)", header, rows.chain(fresh).collect())
     }
 
     fn copy_table(&self) -> Table {

@@ -45,7 +45,7 @@ impl NeighboursReport {
             bars,
         };
         [
-            plot("the longest", bars(|felt| felt.max_us)),
+            plot("the longest of a round", bars(|felt| felt.max_us)),
             plot("the median", bars(|felt| felt.p50_us)),
         ]
     }
@@ -106,7 +106,7 @@ impl Tabled for NeighboursReport {
         let felt = vec!["us", "p50", "p99", "longest", "in turns of more than 1 ms", "turns"];
         let frames = vec!["frames", "a second", "p50 us", "longest us"];
         vec![
-            ("The thread that is watched, over nothing beside", ratios, self.ratio_rows()),
+            (OVER_ALONE, ratios, self.ratio_rows()),
             ("The thread that is watched", felt, self.felt_rows()),
             ("The thread beside: taking a frame and giving it back", frames, self.frame_rows()),
         ]
@@ -169,3 +169,7 @@ fn share(range: Range) -> String {
         text::ratio_range(range)
     }
 }
+
+/// Which way the columns are better.
+const OVER_ALONE: &str = "The watched thread over itself alone (more turns are better, and less of \
+                          p50 and p99)";

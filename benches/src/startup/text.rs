@@ -174,7 +174,7 @@ impl StartupReport {
             let cells = [text::bytes(size.bytes), text::number(size.gib_per_s)].into_iter();
             cells.chain(ratios.map(ratio)).collect()
         });
-        ("Ratios", header, rows.collect())
+        (RATIOS, header, rows.collect())
     }
 
     fn neighbours_table(&self) -> Table {
@@ -259,3 +259,7 @@ fn longest(felt: Option<&Felt>) -> String {
 fn ratio(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), text::ratio)
 }
+
+/// Which way the columns are better.
+const RATIOS: &str = "Ratios (the pool's time over: less is better; as fast as one thread, and \
+                      the others' time over the pool's: more is better)";
