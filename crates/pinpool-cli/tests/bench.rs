@@ -236,7 +236,7 @@ fn frames_say_which_rates_each_source_holds() {
         assert_eq!(count("arrived"), 12 + count("dropped"), "{row:#}");
         assert!((0.0..=100.0).contains(&row["in_time_percent"].as_f64().unwrap()), "{row:#}");
     }
-    for words in ["120 frames/s, fixed-ring", "in time", "that are held: lease "] {
+    for words in ["120 frames/s, fixed-ring", "in time", "each keeps up with: lease "] {
         assert!(ran.stderr.contains(words), "{words}: {ran:?}");
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn read(path: &Path) -> Result<Box<Report>, Failure> {
     let json =
         fs::read_to_string(path).map_err(|cause| wrong(format!("cannot read it: {cause}")))?;
     let report = Report::parse(&json);
-    report.map(Box::new).map_err(|cause| wrong(format!("no result of `pinpool bench`: {cause}")))
+    report.map(Box::new).map_err(|cause| {
+        wrong(format!("no result of `pinpool bench`, or one of another version: {cause}"))
+    })
 }
 
 /// What a page is to show.
