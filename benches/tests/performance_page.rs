@@ -31,6 +31,7 @@ fn check_fails_on_stale_pages_and_names_them_and_the_command() {
         frames: 3,
         depth: 1,
         rate: None,
+        max_pinned: None,
     };
     let frames = frames::run(&options, "a command".to_owned(), &mut |_, _| ()).unwrap();
     let mut copy =
