@@ -60,6 +60,15 @@ impl Folder {
         }
     }
 
+    /// Whether the page itself has this path.
+    pub(super) fn is_page(&self, path: &Path) -> bool {
+        let folder = |path: &Path| {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            fs::canonicalize(parent.unwrap_or(Path::new("."))).ok()
+        };
+        path.file_name() == Some(PAGE.as_ref()) && folder(path) == folder(&self.0.join(PAGE))
+    }
+
     /// The name of a file that lies in this folder.
     fn name_within(&self, path: &Path) -> Option<String> {
         let path = fs::canonicalize(path).ok()?;
@@ -77,7 +86,10 @@ impl Folder {
                 Found::Failed(scenario, reason) => Outcome::Failed { scenario, reason },
                 Found::There(report, file) => Outcome::Ran { report, file },
                 Found::Ran(report) => {
-                    let file = unused_name(report.origin().scenario, &used);
+                    let is_free = |name: &str| {
+                        !used.iter().any(|used| used == name) && !self.0.join(name).is_dir()
+                    };
+                    let file = unused_name(report.origin().scenario, is_free);
                     self.write_file(&file, &report.to_json()?)?;
                     used.push(file.clone());
                     Outcome::Ran { report, file }
@@ -105,11 +117,11 @@ impl Found {
     }
 }
 
-/// `scenario.json`, or with a number where that is another result's.
-fn unused_name(scenario: &str, used: &[String]) -> String {
+/// `scenario.json`, or with a number where that is another result's, or a folder.
+fn unused_name(scenario: &str, is_free: impl Fn(&str) -> bool) -> String {
     let numbered = (2..).map(|number: u32| format!("{scenario}-{number}.json"));
     let mut names = std::iter::once(format!("{scenario}.json")).chain(numbered);
-    names.find(|name| !used.contains(name)).unwrap_or_default()
+    names.find(|name| is_free(name)).unwrap_or_default()
 }
 
 const PAGE: &str = "index.html";
