@@ -78,7 +78,7 @@ fn timeline(run: &Timeline) -> Plot {
     Plot::Timeline {
         title: format!("{} memory in {} streams", run.memory, run.streams),
         unit: "ms".to_owned(),
-        lanes: (0..run.streams).map(lane).collect(),
+        lanes: (0..run.streams.min(LANES_MAX)).map(lane).collect(),
     }
 }
 
@@ -136,6 +136,9 @@ impl Tabled for OverlapReport {
         )
     }
 }
+
+/// The most that are drawn, whatever a file says.
+const LANES_MAX: u64 = 64;
 
 #[cfg(test)]
 mod tests {
