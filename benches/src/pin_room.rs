@@ -116,6 +116,11 @@ pub(crate) fn check(max_pinned: Option<u64>) -> Result<(), BenchError> {
     }
 }
 
+/// What so many bytes pin at least: whole pages.
+pub(crate) fn in_pages(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES)
+}
+
 /// Refuses sizes of nothing, and those above `most` bytes.
 ///
 /// # Errors

@@ -31,6 +31,7 @@ fn check_fails_on_stale_pages_and_names_them_and_the_command() {
         frames: FRAMES_QUICK + 1, // no quick run: those are not published
         depth: 1,
         rate: None,
+        max_pinned: None,
     };
     let frames = frames::run(&options, "a command".to_owned(), &mut |_, _| ()).unwrap();
     let mut copy =

@@ -13,6 +13,7 @@ use pinpool::{BackendChoice, FrameSpec};
 
 use crate::BenchError;
 use crate::machine::{self, Machine};
+use crate::pin_room;
 use crate::rig::FrameRig;
 use crate::rivals::Rival;
 use crate::timing::{self, Times, rounded};
@@ -32,6 +33,8 @@ pub struct FramesOptions {
     pub depth: usize,
     /// Frames per second to keep to; `None` is as fast as possible.
     pub rate: Option<f64>,
+    /// The most to have pinned at a time; fewer frames stay live where that binds.
+    pub max_pinned: Option<u64>,
 }
 
 impl FramesOptions {
@@ -55,8 +58,10 @@ impl FramesOptions {
             return Err(BenchError::Input(text));
         }
         let bytes = self.frame.bytes().map_err(|cause| BenchError::input(cause.to_string()))?;
+        pin_room::check(self.max_pinned)?;
+        let depth = self.depth_within(bytes)?;
         // Four rivals with their live frames; the source, the sink and one blank frame.
-        let needed = (self.depth as u64)
+        let needed = (depth as u64)
             .checked_mul(Rival::ALL.len() as u64)
             .and_then(|buffers| buffers.checked_add(3))
             .and_then(|buffers| buffers.checked_mul(bytes as u64))
@@ -66,12 +71,35 @@ impl FramesOptions {
                 "--frame {} --depth {}: this needs {} of memory for four sources, {} is \
                  available; choose a smaller frame or depth",
                 self.frame,
-                self.depth,
+                depth,
                 crate::text::bytes(needed),
                 crate::text::bytes(available),
             ))),
             _ => Ok(bytes),
         }
+    }
+
+    /// The frames that stay live: no more than may be pinned.
+    fn depth_within(&self, bytes: usize) -> Result<usize, BenchError> {
+        let Some(most) = self.max_pinned else {
+            return Ok(self.depth);
+        };
+        let each = pin_room::in_pages(bytes as u64).saturating_mul(PINNED_SOURCES);
+        match usize::try_from(most / each).unwrap_or(usize::MAX) {
+            0 => Err(BenchError::Input(format!(
+                "--max-pinned {most}: {PINNED_SOURCES} sources pin at least one frame of {} each, \
+                 {each} bytes together",
+                self.frame
+            ))),
+            fits => Ok(self.depth.min(fits)),
+        }
+    }
+
+    /// What `max_pinned` changed, if anything.
+    fn note(&self, depth: usize) -> Option<String> {
+        let most = self.max_pinned.filter(|_| depth < self.depth)?;
+        let (wanted, limit) = (self.depth, crate::text::bytes(most));
+        Some(format!("{depth} frames deep instead of {wanted}: --max-pinned is {limit}"))
     }
 }
 
@@ -86,7 +114,10 @@ pub fn run(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FramesReport, BenchError> {
     let bytes = options.check()?;
-    let mut rig = FrameRig::open(options.backend, bytes, options.depth)?;
+    let depth = options.depth_within(bytes)?;
+    let cut = options.note(depth);
+    let options = &FramesOptions { depth, ..options.clone() };
+    let mut rig = FrameRig::open(options.backend, bytes, depth)?;
     let rounds = timing::rounds_of(options.frames);
     let total = options.frames * Rival::ALL.len() as u64;
     let mut tallies = Vec::with_capacity(Rival::ALL.len());
@@ -99,7 +130,7 @@ pub fn run(
         // as it lives: fresh memory for all, several times, so that luck does not decide.
         if setup > 0 {
             drop(rig);
-            rig = FrameRig::open(options.backend, bytes, options.depth)?;
+            rig = FrameRig::open(options.backend, bytes, depth)?;
         }
         // The first round runs twice: once uncounted, to bring every rival to its usual pace.
         for (number, &frames) in rounds.iter().take(1).chain(rounds).enumerate() {
@@ -114,9 +145,13 @@ pub fn run(
             }
         }
     }
-    Ok(report(options, command, bytes as u64, rounds.len() as u64, &rig, &tallies))
+    let mut report = report(options, command, bytes as u64, rounds.len() as u64, &rig, &tallies);
+    report.notes.extend(cut);
+    Ok(report)
 }
 
+/// The sources that pin: leases, memory for each frame, the ring. `malloc` does not.
+const PINNED_SOURCES: u64 = 3;
 /// How often all sources get fresh memory during one run.
 const SETUPS: usize = 5;
 
@@ -260,7 +295,17 @@ mod tests {
             frames: 30,
             depth: 3,
             rate: None,
+            max_pinned: None,
         }
+    }
+
+    #[test]
+    fn no_more_frames_stay_live_than_may_be_pinned() {
+        let options = FramesOptions { max_pinned: Some(2 * 24_576), ..options() };
+        let report = run(&options, "cmd".to_owned(), &mut |_, _| ()).unwrap();
+        assert_eq!(report.depth, 2);
+        let wanted = "2 frames deep instead of 3: --max-pinned is 48 KiB".to_owned();
+        assert!(report.notes.contains(&wanted), "{:?}", report.notes);
     }
 
     #[test]
@@ -319,5 +364,10 @@ mod tests {
         }
         let huge = "65536x65536:rgba8".parse().unwrap();
         refused(FramesOptions { frame: huge, depth: 4096, ..options() }, "available");
+        // Three sources pin a frame of 6144 bytes, which are two pages, each.
+        for most in [0, 4096, 24_575] {
+            let words = format!("--max-pinned {most}: ");
+            refused(FramesOptions { max_pinned: Some(most), ..options() }, &words);
+        }
     }
 }

@@ -136,7 +136,7 @@ fn rate_table(title: &'static str, columns: &[(u64, &'static str)], rows: &[Rate
             row.map_or_else(|| "-".to_owned(), |row| cell(row.ns, row.mops.median))
         });
         let same = |row: &&RateRow| row.source == source.source;
-        let missed: u64 = rows.iter().filter(same).map(|row| row.missed).sum();
+        let missed = rows.iter().filter(same).map(|row| row.missed).fold(0, u64::saturating_add);
         let missed = if missed == 0 { String::new() } else { format!(", {missed} MISSED") };
         std::iter::once(format!("{}{missed}", name(source))).chain(cells).collect()
     });

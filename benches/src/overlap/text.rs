@@ -78,7 +78,7 @@ fn timeline(run: &Timeline) -> Plot {
     Plot::Timeline {
         title: format!("{} memory in {} streams", run.memory, run.streams),
         unit: "ms".to_owned(),
-        lanes: (0..run.streams).map(lane).collect(),
+        lanes: (0..run.streams.min(LANES_MAX)).map(lane).collect(),
     }
 }
 
@@ -140,6 +140,8 @@ impl Tabled for OverlapReport {
 /// Which way the columns are better.
 const ALL_CHUNKS: &str = "All chunks to the device, through the kernel and back (how many times as \
                           fast; ms: less is better)";
+/// The most that are drawn, whatever a file says.
+const LANES_MAX: u64 = 64;
 
 #[cfg(test)]
 mod tests {

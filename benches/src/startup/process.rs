@@ -5,6 +5,7 @@
 //! all its calls in between, in milliseconds.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinpool::cudarc::driver::result;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::opens::milliseconds;
 use crate::BenchError;
@@ -24,6 +26,19 @@ pub struct Program {
     pub path: PathBuf,
     /// What makes it call [`serve`].
     pub arguments: Vec<String>,
+}
+
+/// Has a command's process killed where the thread that starts it ends before it does, however that
+/// ends: nobody would wait for it, and it may hold most of the memory.
+pub fn end_with_this_thread(command: &mut Command) {
+    let this_process = getpid();
+    let tie = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // It may have ended before the kernel was asked.
+        if getppid() == Some(this_process) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
+    };
+    // SAFETY: between fork and exec it makes two system calls and neither allocates nor locks.
+    unsafe { command.pre_exec(tie) };
 }
 
 /// What the other process runs: calls until `input` ends.
@@ -82,15 +97,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it, and waits until it makes calls.
+    /// Starts it, and waits until it makes calls; it does not outlive this thread.
     pub(crate) fn start(program: &Program) -> Result<Self, BenchError> {
         let failed = |cause| BenchError::failed("starting the process beside this one", cause);
-        let mut child = Command::new(&program.path)
-            .args(&program.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        end_with_this_thread(&mut command);
+        let mut child = command.spawn().map_err(failed)?;
         let (orders, output) = (child.stdin.take(), child.stdout.take());
         let (sender, answers) = mpsc::channel();
         if let Some(output) = output {
@@ -175,6 +188,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     fn shell(script: &str) -> Program {
@@ -187,6 +202,24 @@ mod tests {
         let mut process = Process::start(&shell(script)).unwrap();
         process.begin().unwrap();
         assert_eq!(process.end().unwrap(), [0.5, 12.25]);
+    }
+
+    #[test]
+    fn it_ends_with_the_thread_that_started_it() {
+        let start = || {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", "read o"]).stdin(Stdio::piped());
+            end_with_this_thread(&mut command);
+            command.spawn().unwrap()
+        };
+        // Its standard input stays open: only the end of the thread can end it.
+        let mut child = thread::spawn(start).join().unwrap();
+        let started = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            assert!(started.elapsed() < Duration::from_secs(30), "it lives on");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
 
     #[test]

@@ -200,6 +200,8 @@ pub(crate) struct FramesArgs {
     #[arg(long, conflicts_with = "frames")]
     pub(crate) quick: bool,
     #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
 

@@ -265,6 +265,125 @@ fn a_scenario_that_fails_does_not_stop_the_others() {
 }
 
 #[test]
+fn results_of_nonsense_end_in_a_page_or_in_a_refusal() {
+    use serde_json::{Value, json};
+    type Change = dyn Fn(&Value) -> Option<Value>;
+
+    fn changed(value: &Value, change: &Change) -> Value {
+        match value {
+            Value::Object(fields) => {
+                fields.iter().map(|(key, value)| (key.clone(), changed(value, change))).collect()
+            }
+            Value::Array(all) => all.iter().map(|value| changed(value, change)).collect(),
+            other => change(other).unwrap_or_else(|| other.clone()),
+        }
+    }
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/h200");
+    let nonsense: [&Change; 4] = [
+        &|value| value.is_u64().then(|| json!(u64::MAX)),
+        &|value| value.is_f64().then(|| json!(f64::MAX)),
+        &|value| value.is_number().then(|| json!(0)),
+        &|value| Some(json!(format!("<script>\0\u{1b}\"'&{}", value.as_str()?))),
+    ];
+    let paths = fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path());
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "json")) {
+        let result: Value = serde_json::from_str(&read(&path)).unwrap();
+        for change in nonsense {
+            let scenario = result["scenario"].clone();
+            let mut result = changed(&result, change);
+            result["scenario"] = scenario;
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("result.json");
+            fs::write(&file, result.to_string()).unwrap();
+            let words = [file.to_str().unwrap(), "--report", folder.path().to_str().unwrap()];
+            let ran = run(&[&["bench", "page"], &words[..]].concat());
+            assert!(matches!(ran.code, Some(0 | 2)), "{}: {ran:?}", path.display());
+            if ran.code == Some(0) {
+                let page = read(&folder.path().join("index.html"));
+                let is_bad = |c: char| c.is_control() && !c.is_whitespace();
+                assert!(!page.contains("<script") && !page.contains(is_bad), "{}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_runs_on_when_the_command_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let mut command = pinpool(&["bench", "all", "--only", "pressure", "--max-pinned", "64MiB"]);
+    command.args(["--json", path]).stderr(std::process::Stdio::null());
+    let mut all = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    // The scenario and its neighbour: theirs is the only command line with this folder, or a parent
+    // with it.
+    let started = std::time::Instant::now();
+    let wait_for = |what: &str, is_so: &dyn Fn(&[u32]) -> bool, of: &dyn Fn() -> Vec<u32>| {
+        let mut found = of();
+        while !is_so(&found) {
+            assert!(started.elapsed().as_secs() < 60, "{what}: {found:?}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            found = of();
+        }
+        found
+    };
+    let scenario = wait_for("no scenario", &|found| !found.is_empty(), &|| children(all.id()));
+    let beside = wait_for("no neighbour", &|found| !found.is_empty(), &|| children(scenario[0]));
+    all.kill().unwrap();
+    all.wait().unwrap();
+    let left = || {
+        let mut left = [&scenario[..], &beside[..]].concat();
+        left.retain(|&id| is_running(id));
+        left
+    };
+    wait_for("left behind", &|left| left.is_empty(), &left);
+}
+
+/// The processes that one has started.
+fn children(id: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    text.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+/// Whether a process is there and no zombie.
+fn is_running(id: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+#[test]
+fn the_page_and_the_json_may_share_a_folder_but_not_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("new");
+    let (file, page) = (report.join("frames.json"), report.join("index.html"));
+    let tiny = ["bench", "frames", "--frame", "64x32:rgb8", "--frames", "12", "--report"];
+    let to = |json: &Path| {
+        let words = [report.to_str().unwrap(), "--json", json.to_str().unwrap()];
+        on_the_host(&[&tiny[..], &words].concat())
+    };
+    let ran = to(&file);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_page(&report);
+    assert!(Report::parse(&read(&file)).is_ok());
+    assert_refused(&to(&page), &["--json", "the page is written there"]);
+    // A folder that has the name of the result: the measurement must not be lost.
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    let ran = on_the_host(&[&tiny[..], &[report.to_str().unwrap()]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(Report::parse(&read(&report.join("frames-2.json"))).is_ok());
+}
+
+#[test]
+fn a_folder_whose_name_begins_with_a_dash_is_no_option() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = pinpool(&["bench", "all", "--quick", "--only", "copy", "--json=-x"]);
+    command.env("CUDA_VISIBLE_DEVICES", "").current_dir(folder.path());
+    let ran: Ran = command.output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(results(&folder.path().join("-x")).len(), 1);
+}
+
+#[test]
 fn requests_that_make_no_sense_are_refused_before_anything_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

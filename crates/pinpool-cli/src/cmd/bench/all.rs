@@ -1,12 +1,15 @@
 //! `pinpool bench all`: every scenario in turn, each in a process of its own, so that neither a
 //! crash nor locked memory nor a driver's state of one reaches the next.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use pinpool_bench::startup::process::end_with_this_thread;
 
 use super::page::{self, Folder, Found};
 use crate::cli::AllArgs;
@@ -147,16 +150,19 @@ impl Drop for Results {
 
 /// Runs one scenario to its end or its limit; the error says what people need to know.
 fn run_one(program: &Path, entry: &Entry, size: &Size, json: &Path) -> Result<(), String> {
-    let mut child = Command::new(program)
+    // As one word: a name that begins with a dash is no option.
+    let mut json_option = OsString::from("--json=");
+    json_option.push(json);
+    let mut command = Command::new(program);
+    command
         .arg("bench")
         .args(entry.command)
         .args(size.arguments(entry))
-        .arg("--json")
-        .arg(json)
+        .arg(json_option)
         .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|cause| format!("starting it: {cause}"))?;
+        .stderr(Stdio::piped());
+    end_with_this_thread(&mut command);
+    let mut child = command.spawn().map_err(|cause| format!("starting it: {cause}"))?;
     let errors = child.stderr.take().map(|stderr| thread::spawn(move || relay(stderr)));
     match wait(&mut child, size.limit)? {
         Some(status) if status.success() => Ok(()),
@@ -219,12 +225,12 @@ const ENTRIES: &[Entry] = &[
     Entry::bounded(&["gigabyte"]),
     Entry::bounded(&["alloc"]),
     Entry::bounded(&["break-even"]),
-    Entry { full: FRAMES_FULL, ..Entry::small(&["frames"]) },
+    Entry { full: FRAMES_FULL, ..Entry::bounded(&["frames"]) },
     Entry {
         name: "frames-4k",
         command: &["frames", "--frame", "4k-rgb"],
         full: FRAMES_FULL,
-        is_bounded: false,
+        is_bounded: true,
     },
     Entry::bounded(&["neighbours"]),
     Entry::bounded(&["overlap"]),

@@ -14,6 +14,7 @@ pub(crate) fn run(arguments: &FramesArgs) -> Result<(), Failure> {
         frames: if arguments.quick { frames::FRAMES_QUICK } else { arguments.frames },
         depth: arguments.depth,
         rate: arguments.rate,
+        max_pinned: arguments.pinned.max_pinned,
     };
     options.check()?;
     let target = Target::check(&arguments.output)?;

@@ -68,8 +68,15 @@ enum JsonTarget {
 impl Target {
     /// Checks before the benchmark that its result can be written.
     fn check(arguments: &OutputArgs) -> Result<Self, Failure> {
-        let json = JsonTarget::check(arguments.json.as_deref())?;
+        // The page first: it makes its folder, in which the JSON may lie.
         let page = arguments.report.as_deref().map(Folder::check).transpose()?;
+        let json = JsonTarget::check(arguments.json.as_deref())?;
+        if let (Some(folder), JsonTarget::File(path)) = (&page, &json)
+            && folder.is_page(path)
+        {
+            let text = format!("--json {}: the page is written there", path.display());
+            return Err(Failure::Input(text));
+        }
         Ok(Self { json, page })
     }
 

@@ -66,6 +66,15 @@ impl Folder {
         Found::Elsewhere(report, stem)
     }
 
+    /// Whether the page itself has this path.
+    pub(super) fn is_page(&self, path: &Path) -> bool {
+        let folder = |path: &Path| {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            fs::canonicalize(parent.unwrap_or(Path::new("."))).ok()
+        };
+        path.file_name() == Some(PAGE.as_ref()) && folder(path) == folder(&self.0.join(PAGE))
+    }
+
     /// The name of a file that lies in this folder.
     fn name_within(&self, path: &Path) -> Option<String> {
         let path = fs::canonicalize(path).ok()?;
@@ -94,7 +103,9 @@ impl Folder {
                     (report, stem)
                 }
             };
-            let file = unused_name(&stem, &used);
+            let is_free =
+                |name: &str| !used.iter().any(|used| used == name) && !self.0.join(name).is_dir();
+            let file = unused_name(&stem, is_free);
             self.write_file(&file, &report.to_json()?)?;
             used.push(file.clone());
             outcomes.push(Outcome::Ran { report, file });
@@ -120,11 +131,11 @@ impl Found {
     }
 }
 
-/// `stem.json`, or with a number where that is another result's.
-fn unused_name(stem: &str, used: &[String]) -> String {
+/// `stem.json`, or with a number where that is another result's, or a folder.
+fn unused_name(stem: &str, is_free: impl Fn(&str) -> bool) -> String {
     let numbered = (2..).map(|number: u32| format!("{stem}-{number}.json"));
     let mut names = std::iter::once(format!("{stem}.json")).chain(numbered);
-    names.find(|name| !used.contains(name)).unwrap_or_default()
+    names.find(|name| is_free(name)).unwrap_or_default()
 }
 
 const PAGE: &str = "index.html";
