@@ -107,7 +107,7 @@ fn config(sizes: &[(&Advice, u64)]) -> String {
         .iter()
         .map(|(advice, bytes)| format!("{} from {}", copies_are(advice), text::bytes(*bytes)))
         .collect();
-    let most = (least * COUNT).div_ceil(1 << 30);
+    let most = least.saturating_mul(COUNT).div_ceil(1 << 30);
     format!(
         "[pool]\n\
          max_pinned = \"{most}GiB\"  # no less than size times count of all classes\n\n\
