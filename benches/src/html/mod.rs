@@ -66,6 +66,9 @@ pub fn page(outcomes: &[Outcome]) -> Result<String, BenchError> {
     for entry in &entries {
         body.push_str(&section_of(entry, machine)?);
     }
+    // No page may hold other control characters, whatever a result says, in text or picture.
+    let is_wrong = |c: char| c.is_control() && !c.is_whitespace();
+    let body = body.replace(is_wrong, "\u{fffd}");
     let style = format!("{STYLE}{}", colours::rules());
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -9,10 +9,6 @@ pub(super) fn escaped(text: &str) -> String {
             '<' => html.push_str("&lt;"),
             '>' => html.push_str("&gt;"),
             '"' => html.push_str("&quot;"),
-            // No page may hold them, whatever a result says.
-            other if other.is_control() && !other.is_whitespace() => {
-                html.push(char::REPLACEMENT_CHARACTER);
-            }
             other => html.push(other),
         }
     }
@@ -63,7 +59,6 @@ mod tests {
         ] {
             assert_eq!(prose(text), html);
         }
-        assert_eq!(escaped("a\0b\u{1b}c\n"), "a\u{fffd}b\u{fffd}c\n");
         assert_eq!(escaped("--frame 1 s <\"&\">"), "--frame 1 s &lt;&quot;&amp;&quot;&gt;");
     }
 }

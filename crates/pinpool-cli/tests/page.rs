@@ -267,9 +267,8 @@ fn a_scenario_that_fails_does_not_stop_the_others() {
 #[test]
 fn results_of_nonsense_end_in_a_page_or_in_a_refusal() {
     use serde_json::{Value, json};
-    type Change = dyn Fn(&Value) -> Option<Value>;
-
-    fn changed(value: &Value, change: &Change) -> Value {
+    type Change = fn(&Value) -> Option<Value>;
+    fn changed(value: &Value, change: Change) -> Value {
         match value {
             Value::Object(fields) => {
                 fields.iter().map(|(key, value)| (key.clone(), changed(value, change))).collect()
@@ -279,11 +278,11 @@ fn results_of_nonsense_end_in_a_page_or_in_a_refusal() {
         }
     }
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/h200");
-    let nonsense: [&Change; 4] = [
-        &|value| value.is_u64().then(|| json!(u64::MAX)),
-        &|value| value.is_f64().then(|| json!(f64::MAX)),
-        &|value| value.is_number().then(|| json!(0)),
-        &|value| Some(json!(format!("<script>\0\u{1b}\"'&{}", value.as_str()?))),
+    let nonsense: [Change; 4] = [
+        |value| value.is_u64().then(|| json!(u64::MAX)),
+        |value| value.is_f64().then(|| json!(f64::MAX)),
+        |value| value.is_number().then(|| json!(0)),
+        |value| Some(json!(format!("<script>\0\u{1b}\"'&{}", value.as_str()?))),
     ];
     let paths = fs::read_dir(results).unwrap().map(|entry| entry.unwrap().path());
     for path in paths.filter(|path| path.extension().is_some_and(|end| end == "json")) {

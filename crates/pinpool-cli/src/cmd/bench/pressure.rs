@@ -21,7 +21,10 @@ pub(crate) fn run(arguments: &PressureArgs) -> Result<(), Failure> {
     options.check()?;
     let folder = options.folder();
     let Some(folder) = folder.to_str().filter(|_| folder.is_dir()) else {
-        let text = format!("--file-dir {}: no folder of that name", folder.display());
+        let text = format!(
+            "--file-dir {}: no folder of that name, or a name that is not UTF-8",
+            folder.display()
+        );
         return Err(BenchError::Input(text).into());
     };
     let words = [PRESSURE_NEIGHBOUR, folder].map(str::to_owned);
