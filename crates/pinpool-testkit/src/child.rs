@@ -91,14 +91,15 @@ pub fn describe(output: &Output) -> String {
 
 /// What each thread of a process is at, as far as the kernel tells: a hang or only a slow machine?
 fn threads(process: u32) -> String {
-    let mut told = String::from("\n--- threads: state, system call and its arguments");
-    for thread in fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
+    let told = |thread: fs::DirEntry| {
         let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
         let (name, status, call) = (read("comm"), read("status"), read("syscall"));
         let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or("");
-        told += &format!("\n{}: {} {}", name.trim_end(), state.trim(), call.trim_end());
-    }
-    told
+        format!("\n{}: {} {}", name.trim_end(), state.trim(), call.trim_end())
+    };
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let head = "\n--- threads: state, system call and its arguments".to_owned();
+    std::iter::once(head).chain(threads.map(told)).collect()
 }
 
 fn wait(child: &mut Child, limit: Duration) -> Option<std::process::ExitStatus> {
