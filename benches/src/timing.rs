@@ -179,14 +179,24 @@ pub fn rounded(value: f64) -> f64 {
 
 /// The same for what may be far smaller than one: never less than three significant digits.
 pub fn significant(value: f64) -> f64 {
+    let scale = scale(value);
+    (value * scale).round() / scale
+}
+
+/// One in the last digit that [`significant`] leaves of a value of this size.
+pub(crate) fn last_digit(value: f64) -> f64 {
+    1.0 / scale(value)
+}
+
+/// What makes a whole number of the digits that are kept.
+fn scale(value: f64) -> f64 {
     let size = value.abs();
     if !(1e-15..1.0).contains(&size) {
-        return rounded(value);
+        return 1e3;
     }
     // Powers of ten up to this size are exact, so that the digits are those that are meant.
     let power = (1..18).map(|power| 10f64.powi(power)).find(|power| size * power >= 1.0);
-    let scale = power.unwrap_or(1.0) * 1e2;
-    (value * scale).round() / scale
+    power.unwrap_or(1.0) * 1e2
 }
 
 /// Operations in a round: long enough to be past the first-touch effects of the change of rival,

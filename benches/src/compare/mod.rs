@@ -7,7 +7,7 @@ mod table;
 
 use serde_json::Value;
 
-use crate::text;
+use crate::{text, timing};
 pub use better::Better;
 use better::change_percent;
 
@@ -111,9 +111,12 @@ impl Change {
         before.0 <= after.1 && after.0 <= before.1
     }
 
-    /// Whether they differ by no more than what results are rounded to.
+    /// Whether they differ by no more than one in the last digit that results have.
     fn is_last_digit(&self) -> bool {
-        (self.after.value - self.before.value).abs() < LAST_DIGIT
+        let (before, after) = (self.before.value, self.after.value);
+        let last = timing::last_digit(before.abs().max(after.abs()));
+        // Half a digit more, for what binary numbers make of it.
+        (after - before).abs() < 1.5 * last
     }
 }
 
@@ -221,9 +224,6 @@ fn row_name(row: &Value) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Results are rounded to three decimals: one more in the last may be next to nothing.
-const LAST_DIGIT: f64 = 0.001_5;
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -244,5 +244,22 @@ mod tests {
         let range = found("range").map(|ratio| (ratio.value, ratio.low, ratio.high));
         assert_eq!(range, Some((2.0, Some(1.0), Some(3.0))));
         assert!(found("rows: 4 KiB, h2d, 7 repeats: over").is_some(), "{ratios:?}");
+    }
+
+    #[test]
+    fn one_in_the_last_digit_is_no_difference_however_small_the_ratio() {
+        let change = |before, after| {
+            let ratio = |value| Ratio { name: "over".into(), value, low: None, high: None };
+            let (before, after, better) = (ratio(before), ratio(after), Better::Smaller);
+            Change { before, after, better }
+        };
+        for (before, after) in [(1.0, 1.001), (0.012, 0.0121), (0.000_12, 0.000_121), (0.0, 0.0)] {
+            assert!(!change(before, after).differs(0.0), "{before} {after}");
+            assert!(!change(before, after).is_worse(0.0), "{before} {after}");
+        }
+        for (before, after) in [(1.0, 1.002), (0.012, 0.0122), (0.000_12, 0.000_16), (0.0, 0.001)] {
+            assert!(change(before, after).differs(0.0), "{before} {after}");
+            assert!(change(before, after).is_worse(0.0), "{before} {after}");
+        }
     }
 }
