@@ -116,9 +116,15 @@ fn config(sizes: &[(&Advice, u64)]) -> String {
          size = \"{}\"  # the bytes of your buffer; worth it for {}\n\
          count = {COUNT}  # as many as are filled, copied and read at a time\n\
          on_empty = \"wait\"\n",
-        text::bytes(least).replace(' ', ""),
+        exact(least),
         least_are.join(", "),
     )
+}
+
+/// Bytes as a configuration has them, to the last one.
+fn exact(bytes: u64) -> String {
+    let words = text::bytes(bytes).replace(' ', "");
+    if words.ends_with("iB") { words } else { bytes.to_string() }
 }
 
 const NOTHING: &str = "Pin nothing for the sake of bandwidth: no size that was measured here pays \
@@ -152,6 +158,9 @@ mod tests {
         let sizes = [(&report.advice[0], 64 << 10)];
         let plan = pinpool::Pool::builder().toml(config(&sizes)).plan().unwrap();
         assert_eq!((plan.classes.len(), plan.classes[0].slot_bytes), (1, 64 << 10));
+        let frame = [(&report.advice[0], 6_220_800)];
+        let plan = pinpool::Pool::builder().toml(config(&frame)).plan().unwrap();
+        assert!(plan.classes[0].slot_bytes >= 6_220_800, "{plan:?}");
         // A size of which the usual limit would hold too few.
         let text = config(&[(&report.advice[0], 512 << 20)]);
         assert!(text.contains("max_pinned = \"4GiB\""), "{text}");
