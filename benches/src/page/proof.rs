@@ -63,7 +63,7 @@ fn gigabyte(report: &GigabyteReport) -> Option<Vec<Fact>> {
         };
         let [pageable, pinned] = [us("pageable")?, us("pinned")?].map(time);
         let name = format!("{} {what} memory", text::bytes(report.bytes));
-        Some([name, pageable, pinned, times(ratio.as_ref()?.median)])
+        Some([name, pageable, pinned, text::ratio(ratio.as_ref()?.median)])
     };
     let ratios = &report.ratios;
     Some(vec![
@@ -85,7 +85,7 @@ fn alloc(report: &AllocReport) -> Option<Vec<Fact>> {
         let bytes = text::bytes(ratio.bytes);
         let name = format!("{bytes} got and given back, `cuMemHostAlloc` and a lease");
         let [pinned, lease] = [us(Side::HostAlloc)?, us(Side::Lease)?].map(time);
-        Some([name, pinned, lease, times(ratio.pinned_over_lease?)])
+        Some([name, pinned, lease, text::ratio(ratio.pinned_over_lease?)])
     };
     let ratios = report.ratios.iter().filter(|ratio| [1 << 20, 16 << 20].contains(&ratio.bytes));
     Some(ratios.filter_map(fact).collect()).filter(|facts: &Vec<_>| !facts.is_empty())
@@ -103,7 +103,7 @@ fn neighbours(report: &NeighboursReport) -> Option<Vec<Fact>> {
         let (pinning, pool) = (pinning?, pool?);
         let name =
             format!("the longest 1 MiB copy beside a thread that pins or leases frames, {load}");
-        Some([name, time(pinning), time(pool), times(pinning / pool)])
+        Some([name, time(pinning), time(pool), text::ratio(pinning / pool)])
     };
     let loads = report.rows.iter().filter_map(|row| row.case.strip_prefix("pinning, "));
     Some(loads.filter_map(fact).collect())
@@ -122,7 +122,7 @@ fn overlap(report: &OverlapReport) -> Option<Vec<Fact>> {
     let chunks = format!("{} chunks of {}", report.chunks, text::bytes(report.chunk_bytes));
     let name =
         format!("{chunks} in, through a kernel and out in streams, pageable and pinned memory");
-    Some(vec![[name, pageable, pinned, times(ratios.pinned_over_pageable?.median)]])
+    Some(vec![[name, pageable, pinned, text::ratio(ratios.pinned_over_pageable?.median)]])
 }
 
 fn gpu(report: &Report) -> Option<&Gpu> {
@@ -136,11 +136,6 @@ fn time(us: f64) -> String {
         1.0..1000.0 => format!("{} us", text::number(us)),
         _ => format!("{} ms", text::number(us / 1000.0)),
     }
-}
-
-/// How many times as fast; decimals of thousands say nothing.
-fn times(ratio: f64) -> String {
-    if ratio < 1000.0 { text::ratio(ratio) } else { format!("{ratio:.0}x") }
 }
 
 #[cfg(test)]
@@ -205,6 +200,5 @@ mod tests {
             [0.0144, 1.0, 846.6, 14_038.0].map(time),
             ["14 ns", "1.00 us", "847 us", "14.0 ms"]
         );
-        assert_eq!([9.994, 16.23, 59_576.6].map(times), ["9.99x", "16.2x", "59577x"]);
     }
 }
