@@ -124,8 +124,8 @@ impl Tabled for NeighboursReport {
             return self.conclusion();
         };
         format!(
-            "A {work} takes up to {} ms beside a thread that pins each frame ({}), {} beside one that \
-             leases them, {} alone.",
+            "A {work} takes up to {} ms beside a thread that pins each frame ({}), {} ms beside one that \
+             leases them, {} ms alone.",
             text::number(pinning),
             case.trim_start_matches("pinning, "),
             text::number(pool),
