@@ -1,6 +1,7 @@
 //! What any result says of itself, whatever its scenario: where it comes from, and its section.
 
 use crate::BenchError;
+use crate::frames::FRAMES_QUICK;
 use crate::header::Header;
 use crate::machine::Machine;
 use crate::report::Report;
@@ -17,7 +18,9 @@ pub struct Origin<'a> {
     pub command: &'a str,
     /// The commit that was built.
     pub commit: &'a str,
-    /// Whether its figures mean little.
+    /// Why nothing was measured, where nothing was.
+    pub not_run: Option<&'a str>,
+    /// Whether every part ran in a small size, whose figures mean little.
     pub quick: bool,
 }
 
@@ -28,6 +31,7 @@ impl<'a> From<&'a Header> for Origin<'a> {
             machine: &header.machine,
             command: &header.command,
             commit: &header.commit,
+            not_run: header.not_run.as_deref(),
             quick: header.quick,
         }
     }
@@ -42,14 +46,16 @@ impl Report {
                 machine: &report.machine,
                 command: &report.command,
                 commit: &report.commit,
-                quick: self.is_quick(),
+                not_run: None,
+                quick: report.frames <= FRAMES_QUICK,
             },
             Self::Copy(report) => Origin {
                 scenario: &report.scenario,
                 machine: &report.machine,
                 command: &report.command,
                 commit: &report.commit,
-                quick: self.is_quick(),
+                not_run: report.not_run.as_deref(),
+                quick: report.quick,
             },
             Self::InFlight(report) => Origin::from(&report.header),
             Self::Waiting(report) => Origin::from(&report.header),

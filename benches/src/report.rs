@@ -6,7 +6,6 @@ use serde::Deserialize;
 use crate::alloc::report::{ALLOC_SCENARIO, AllocReport};
 use crate::break_even::report::{BREAK_EVEN, BreakEvenReport};
 use crate::copy::report::{COPY, CopyReport};
-use crate::frames::FRAMES_QUICK;
 use crate::frames::report::{FRAMES, FramesReport};
 use crate::gigabyte::report::{GIGABYTE, GigabyteReport};
 use crate::in_flight::report::{IN_FLIGHT, InFlightReport};
@@ -52,40 +51,12 @@ pub enum Report {
 impl Report {
     /// Why nothing was measured, where nothing was.
     pub fn not_run(&self) -> Option<&str> {
-        match self {
-            Self::Frames(_)
-            | Self::Waiting(_)
-            | Self::Lease(_)
-            | Self::Startup(_)
-            | Self::Alloc(_)
-            | Self::Gigabyte(_)
-            | Self::Neighbours(_) => None,
-            Self::Copy(report) => report.not_run.as_deref(),
-            Self::InFlight(report) => report.header.not_run.as_deref(),
-            Self::Staged(report) => report.header.not_run.as_deref(),
-            Self::BreakEven(report) => report.header.not_run.as_deref(),
-            Self::Overlap(report) => report.header.not_run.as_deref(),
-            Self::Pressure(report) => report.header.not_run.as_deref(),
-        }
+        self.origin().not_run
     }
 
     /// Whether every part ran in a small size, whose figures mean little.
     pub fn is_quick(&self) -> bool {
-        match self {
-            Self::Frames(report) => report.frames <= FRAMES_QUICK,
-            Self::Copy(report) => report.quick,
-            Self::InFlight(report) => report.header.quick,
-            Self::Waiting(report) => report.header.quick,
-            Self::Lease(report) => report.header.quick,
-            Self::Startup(report) => report.header.quick,
-            Self::Staged(report) => report.header.quick,
-            Self::Alloc(report) => report.header.quick,
-            Self::BreakEven(report) => report.header.quick,
-            Self::Gigabyte(report) => report.header.quick,
-            Self::Neighbours(report) => report.header.quick,
-            Self::Overlap(report) => report.header.quick,
-            Self::Pressure(report) => report.header.quick,
-        }
+        self.origin().quick
     }
 
     /// Reads a result from JSON.

@@ -1,6 +1,7 @@
 //! The result of the scenario `break-even` for people and as a section of a page.
 
 use super::report::{Advice, BREAK_EVEN, BreakEvenRatio, BreakEvenReport, WORTH};
+use crate::copy::DIRECTIONS;
 use crate::header::Header;
 use crate::section::{Axis, Plot, Section};
 use crate::tables::{self, Table, Tabled};
@@ -113,8 +114,9 @@ impl Tabled for BreakEvenReport {
 }
 
 impl Advice {
-    fn copies_are(&self) -> &'static str {
-        if self.direction == "h2d" { "uploads" } else { "downloads" }
+    /// What its copies are called.
+    pub(crate) fn copies_are(&self) -> &'static str {
+        if self.direction == DIRECTIONS[0] { "uploads" } else { "downloads" }
     }
 
     fn sentence(&self) -> String {

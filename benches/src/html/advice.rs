@@ -7,7 +7,6 @@ use super::prose::{escaped, prose};
 use super::{Entry, report};
 use crate::alloc::report::ALLOC_SCENARIO;
 use crate::break_even::report::{Advice, BreakEvenReport};
-use crate::copy::DIRECTIONS;
 use crate::copy::report::COPY;
 use crate::frames::report::FRAMES;
 use crate::gigabyte::report::GIGABYTE;
@@ -72,11 +71,11 @@ fn advice(report: &BreakEvenReport, entries: &[Entry<'_>]) -> String {
 /// What to pin, and when it has paid.
 fn pin(report: &BreakEvenReport, sizes: &[(&Advice, u64)]) -> String {
     let of = |&(advice, bytes): &(&Advice, u64)| {
-        format!("{} of {} and more", copies_are(advice), text::bytes(bytes))
+        format!("{} of {} and more", advice.copies_are(), text::bytes(bytes))
     };
     let paid = |&(advice, _): &(&Advice, u64)| {
         let reuses = advice.reuses_pinned?;
-        Some(format!("{:.0} {}", reuses.ceil(), copies_are(advice)))
+        Some(format!("{:.0} {}", reuses.ceil(), advice.copies_are()))
     };
     let what: Vec<String> = sizes.iter().map(of).collect();
     let paid: Vec<String> = sizes.iter().filter_map(paid).collect();
@@ -96,16 +95,12 @@ fn is_smaller(bytes: u64, direction: &str, sizes: &[(&Advice, u64)]) -> bool {
     sizes.iter().any(|(advice, from)| advice.direction == direction && bytes < *from)
 }
 
-fn copies_are(advice: &Advice) -> &'static str {
-    if advice.direction == DIRECTIONS[0] { "uploads" } else { "downloads" }
-}
-
 /// A configuration to begin with.
 fn config(sizes: &[(&Advice, u64)]) -> String {
     let least = sizes.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default();
     let least_are: Vec<String> = sizes
         .iter()
-        .map(|(advice, bytes)| format!("{} from {}", copies_are(advice), text::bytes(*bytes)))
+        .map(|(advice, bytes)| format!("{} from {}", advice.copies_are(), text::bytes(*bytes)))
         .collect();
     let most = least.saturating_mul(COUNT).div_ceil(1 << 30);
     format!(

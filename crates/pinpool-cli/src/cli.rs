@@ -8,7 +8,9 @@ use pinpool::{BackendChoice, FrameSpec};
 
 use crate::bytes;
 use crate::cmd::bench::all;
-use crate::options::{OutputArgs, PinnedArgs, PyTorchArgs, RunArgs, SizesArgs};
+use crate::options::{
+    ComparedArgs, OutputArgs, PinnedArgs, PinnedRunArgs, PyTorchArgs, RunArgs, SizesArgs, SweepArgs,
+};
 
 /// Pinned host memory for real-time GPU pipelines: check a machine, plan a pool, measure it.
 #[derive(Debug, Parser)]
@@ -76,16 +78,16 @@ pub(crate) enum Scenario {
     /// Copies between host and GPU: from a lease, raw pinned and pageable memory
     Copy(CopyArgs),
     /// One copy of a gigabyte, pageable against pinned, first and later, and where the time goes
-    Gigabyte(GigabyteArgs),
+    Gigabyte(PinnedRunArgs),
     /// What pinned memory costs to get and to give back, against malloc and a lease, by size
-    Alloc(AllocArgs),
+    Alloc(SweepArgs),
     /// From which size and how many copies on pinning a buffer pays on this machine
-    BreakEven(BreakEvenArgs),
+    BreakEven(SweepArgs),
     /// Leases and drops by themselves: threads, rivals, hand-over, empty and large pools
     #[command(visible_alias = HANDOFF)]
-    Lease(LeaseArgs),
+    Lease(ComparedArgs),
     /// Leases dropped while the GPU uses them: cost, time to reuse, every byte of a storm checked
-    InFlight(InFlightArgs),
+    InFlight(ComparedArgs),
     /// Far more takers than slots: how long who waits, what the line costs, what giving up does
     Waiting(WaitingArgs),
     /// Opening pools: time by step, beside other ways to pinned memory, and who is held up by it
@@ -93,9 +95,9 @@ pub(crate) enum Scenario {
     /// Ordinary memory and files to and from the GPU: stagers, the driver's own copies, a lease
     Staged(StagedArgs),
     /// A thread that pins memory for each frame: what that does to another's copies and launches
-    Neighbours(NeighboursArgs),
+    Neighbours(PinnedRunArgs),
     /// Chunks to the GPU, a kernel and back, in several streams: pageable against pinned memory
-    Overlap(OverlapArgs),
+    Overlap(PinnedRunArgs),
     /// What pinned memory costs the rest of the system: a neighbour that needs memory and a file
     ///
     /// Without --quick it takes most of the memory that is available, for some minutes, and keeps an eighth of
@@ -219,50 +221,6 @@ pub(crate) struct CopyArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct GigabyteArgs {
-    #[command(flatten)]
-    pub(crate) pinned: PinnedArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AllocArgs {
-    #[command(flatten)]
-    pub(crate) sizes: SizesArgs,
-    #[command(flatten)]
-    pub(crate) pinned: PinnedArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BreakEvenArgs {
-    #[command(flatten)]
-    pub(crate) sizes: SizesArgs,
-    #[command(flatten)]
-    pub(crate) pinned: PinnedArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LeaseArgs {
-    #[command(flatten)]
-    pub(crate) pytorch: PyTorchArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct InFlightArgs {
-    #[command(flatten)]
-    pub(crate) pytorch: PyTorchArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct WaitingArgs {
     /// How long to count each case of tasks and of threads
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -295,22 +253,6 @@ pub(crate) struct StagedArgs {
     pub(crate) file_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) pytorch: PyTorchArgs,
-    #[command(flatten)]
-    pub(crate) pinned: PinnedArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct NeighboursArgs {
-    #[command(flatten)]
-    pub(crate) pinned: PinnedArgs,
-    #[command(flatten)]
-    pub(crate) run: RunArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct OverlapArgs {
     #[command(flatten)]
     pub(crate) pinned: PinnedArgs,
     #[command(flatten)]

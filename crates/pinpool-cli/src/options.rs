@@ -50,3 +50,32 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
+
+/// All that a scenario takes that pins memory.
+#[derive(Debug, Args)]
+pub(crate) struct PinnedRunArgs {
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// All that a scenario takes that pins memory of many sizes.
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    pub(crate) sizes: SizesArgs,
+    #[command(flatten)]
+    pub(crate) pinned: PinnedArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// All that a scenario takes that compares with PyTorch, and pins little.
+#[derive(Debug, Args)]
+pub(crate) struct ComparedArgs {
+    #[command(flatten)]
+    pub(crate) pytorch: PyTorchArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &AllArgs) -> Result<(), Failure> {
                 out::print_to_stderr(&format!("{} took {took:.1} s\n", entry.name));
                 match &page {
                     Some(folder) => folder.found(report, &json),
-                    None => Found::Ran(report),
+                    None => Found::Ran(report, entry.name.to_owned()),
                 }
             }
             Err(reason) => {
@@ -209,7 +209,7 @@ fn relay(stderr: ChildStderr) -> Option<String> {
 fn verdict(found: &[Found]) -> Result<(), Failure> {
     let failed = found.iter().filter_map(|found| match found {
         Found::Failed(name, _) => Some(*name),
-        Found::Ran(_) | Found::Elsewhere(..) | Found::There(..) => None,
+        Found::Ran(..) | Found::There(..) => None,
     });
     let failed: Vec<&str> = failed.collect();
     if failed.is_empty() {

@@ -4,10 +4,10 @@ use pinpool_bench::alloc::{self, AllocOptions};
 use pinpool_bench::report::Report;
 
 use super::{Target, command, measured};
-use crate::cli::AllocArgs;
 use crate::failure::Failure;
+use crate::options::SweepArgs;
 
-pub(crate) fn run(arguments: &AllocArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &SweepArgs) -> Result<(), Failure> {
     let options = AllocOptions {
         sizes: arguments.sizes.bytes.clone(),
         max_pinned: arguments.pinned.max_pinned,

@@ -4,10 +4,10 @@ use pinpool_bench::break_even::{self, BreakEvenOptions};
 use pinpool_bench::report::Report;
 
 use super::{Target, command, measured};
-use crate::cli::BreakEvenArgs;
 use crate::failure::Failure;
+use crate::options::SweepArgs;
 
-pub(crate) fn run(arguments: &BreakEvenArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &SweepArgs) -> Result<(), Failure> {
     let options = BreakEvenOptions {
         sizes: arguments.sizes.bytes.clone(),
         max_pinned: arguments.pinned.max_pinned,

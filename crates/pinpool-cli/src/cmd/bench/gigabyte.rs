@@ -4,10 +4,10 @@ use pinpool_bench::gigabyte::{self, GigabyteOptions};
 use pinpool_bench::report::Report;
 
 use super::{Target, command, measured};
-use crate::cli::GigabyteArgs;
 use crate::failure::Failure;
+use crate::options::PinnedRunArgs;
 
-pub(crate) fn run(arguments: &GigabyteArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &PinnedRunArgs) -> Result<(), Failure> {
     let options =
         GigabyteOptions { max_pinned: arguments.pinned.max_pinned, quick: arguments.run.quick };
     options.check()?;

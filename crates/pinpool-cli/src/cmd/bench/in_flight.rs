@@ -4,10 +4,10 @@ use pinpool_bench::in_flight::{self, InFlightOptions};
 use pinpool_bench::report::Report;
 
 use super::{Target, command, measured};
-use crate::cli::InFlightArgs;
 use crate::failure::Failure;
+use crate::options::ComparedArgs;
 
-pub(crate) fn run(arguments: &InFlightArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ComparedArgs) -> Result<(), Failure> {
     let options =
         InFlightOptions { pytorch: arguments.pytorch.file.clone(), quick: arguments.run.quick };
     options.check()?;

@@ -4,10 +4,10 @@ use pinpool_bench::lease::{self, LeaseOptions};
 use pinpool_bench::report::Report;
 
 use super::{Target, command, measured};
-use crate::cli::LeaseArgs;
 use crate::failure::Failure;
+use crate::options::ComparedArgs;
 
-pub(crate) fn run(arguments: &LeaseArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ComparedArgs) -> Result<(), Failure> {
     let options =
         LeaseOptions { pytorch: arguments.pytorch.file.clone(), quick: arguments.run.quick };
     options.check()?;

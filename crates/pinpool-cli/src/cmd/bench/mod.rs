@@ -87,7 +87,10 @@ impl Target {
         // Each whether or not the other succeeds: the measurement must not be lost with one of them.
         match &self.page {
             None => published,
-            Some(folder) => folder.write(vec![Found::Ran(Box::new(report))]).and(published),
+            Some(folder) => {
+                let stem = report.origin().scenario.to_owned();
+                folder.write(vec![Found::Ran(Box::new(report), stem)]).and(published)
+            }
         }
     }
 }

@@ -4,10 +4,10 @@ use pinpool_bench::neighbours::{self, NeighboursOptions};
 use pinpool_bench::report::Report;
 
 use super::{Target, command, measured};
-use crate::cli::NeighboursArgs;
 use crate::failure::Failure;
+use crate::options::PinnedRunArgs;
 
-pub(crate) fn run(arguments: &NeighboursArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &PinnedRunArgs) -> Result<(), Failure> {
     let options =
         NeighboursOptions { max_pinned: arguments.pinned.max_pinned, quick: arguments.run.quick };
     options.check()?;

@@ -4,10 +4,10 @@ use pinpool_bench::overlap::{self, OverlapOptions};
 use pinpool_bench::report::Report;
 
 use super::{Target, command, measured};
-use crate::cli::OverlapArgs;
 use crate::failure::Failure;
+use crate::options::PinnedRunArgs;
 
-pub(crate) fn run(arguments: &OverlapArgs) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &PinnedRunArgs) -> Result<(), Failure> {
     let options =
         OverlapOptions { max_pinned: arguments.pinned.max_pinned, quick: arguments.run.quick };
     options.check()?;

@@ -34,10 +34,8 @@ pub(super) fn read(path: &Path) -> Result<Box<Report>, Failure> {
 
 /// What a page is to show.
 pub(super) enum Found {
-    /// A result.
-    Ran(Box<Report>),
-    /// A result of a file of this name in another folder.
-    Elsewhere(Box<Report>, String),
+    /// A result, and what its file is to be called, without the ending.
+    Ran(Box<Report>, String),
     /// A result that is in the folder of the page already, under this name.
     There(Box<Report>, String),
     /// A scenario that gave none, and why.
@@ -63,7 +61,7 @@ impl Folder {
         }
         let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stem = html::name_of(report.origin().scenario, file).to_owned();
-        Found::Elsewhere(report, stem)
+        Found::Ran(report, stem)
     }
 
     /// Whether the page itself has this path.
@@ -97,11 +95,7 @@ impl Folder {
                     outcomes.push(Outcome::Ran { report, file });
                     continue;
                 }
-                Found::Elsewhere(report, stem) => (report, stem),
-                Found::Ran(report) => {
-                    let stem = report.origin().scenario.to_owned();
-                    (report, stem)
-                }
+                Found::Ran(report, stem) => (report, stem),
             };
             let is_free =
                 |name: &str| !used.iter().any(|used| used == name) && !self.0.join(name).is_dir();
@@ -126,7 +120,7 @@ impl Found {
     fn name(&self) -> Option<String> {
         match self {
             Self::There(_, name) => Some(name.clone()),
-            Self::Ran(_) | Self::Elsewhere(..) | Self::Failed(..) => None,
+            Self::Ran(..) | Self::Failed(..) => None,
         }
     }
 }
