@@ -10,13 +10,13 @@
 #   tests      gpu-tests.txt; benches.txt: the Criterion benches of frames and of overlap, the examples
 #   host       the same without a GPU, where most tests say that they do not run; only tries the script
 #   proof      all.tar.gz: every scenario of `pinpool bench all` as JSON, and its page; OPTIONs go to it. Takes half
-#              of the memory, and better with 64 GiB of it; TMPDIR on a disk
+#              of the memory, and better with 64 GiB of it; TMPDIR on a disk; about ten minutes, less with --only
 #   in-flight  in-flight.json, with PyTorch beside it
 #   lease      lease.json, with PyTorch beside it; benches-lease.txt: its Criterion benches, and RMM where it is installed
 #   startup    startup.json, with PyTorch beside it; benches-startup.txt; better with 80 GiB of memory available
 #   staged     staged.json, with PyTorch beside it; benches-staged.txt; better with 16 GiB, and TMPDIR on a disk
 #   examples   benches-examples.txt: a vector of 1 GiB, and a model of about 2 GiB in TMPDIR, through a stager
-# Every step is bounded; all steps of one run together take less than ten minutes. A failing step does not stop the
+# Every step is bounded; all steps of one run but proof together take less than ten minutes. A failing step does not stop the
 # others, but the status is then 1.
 # shellcheck disable=SC2317 # the functions are called by name, through `step`
 set -euo pipefail
@@ -99,8 +99,11 @@ gpu_tests() {
 
 # The figures of all scenarios; they come back as one file.
 proof() {
-    within 580 "$here/pinpool" bench all "${options[@]}" --json "$scratch/all" --report "$scratch/page" &&
-        tar -C "$scratch" -czf "$out/all.tar.gz" all page
+    local status=0
+    within 1200 "$here/pinpool" bench all "${options[@]}" --json "$scratch/all" --report "$scratch/page" || status=$?
+    # Of a scenario that failed there is no result; those of the others are kept.
+    tar -C "$scratch" -czf "$out/all.tar.gz" all page
+    return "$status"
 }
 
 # pytorch NAME [SECONDS]: PyTorch's side of the next step, built here because its libraries are here.
